@@ -1,0 +1,1 @@
+"""A small Django project to develop, demonstrate and test django_durable with."""
