@@ -12,7 +12,7 @@ import pytest
 
 from testproject.embedded import Server
 
-# The suite tests what is committed, not what survives a power cut, so it need not wait for the disk.
+# The suite is about what is committed, not about power cuts, so it need not wait for the disk.
 SETTINGS = {"fsync": "off", "max_connections": 200}
 
 
