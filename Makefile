@@ -35,3 +35,41 @@ $(STAMP): pyproject.toml
 
 test: $(STAMP)
 	$(VENV)/bin/python -m pytest -n $(WORKERS) --cov --cov-report=term $(ARGS)
+
+stress: $(STAMP)
+	$(VENV)/bin/python -m pytest -m stress --timeout 1800 $(ARGS)
+
+lint: $(STAMP)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(NO_DATABASE) $(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+	$(VENV)/bin/python manage.py makemigrations --check --dry-run
+
+docs: $(STAMP)
+	$(VENV)/bin/python -m sphinx -W --keep-going --quiet -b html docs docs/_build/html
+	@echo 'docs/_build/html/index.html'
+
+demo: $(STAMP)
+	$(VENV)/bin/python -m testproject.demo $(if $(ORDERS),--orders '$(ORDERS)') $(ARGS)
+
+bench: $(STAMP)
+	$(VENV)/bin/python benchmarks/run.py $(ARGS)
+
+wheel-test: $(STAMP)
+	rm -rf dist .venvs/wheel
+	$(VENV)/bin/python -m pip wheel -qq --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv .venvs/wheel
+	.venvs/wheel/bin/python -m pip install -qq "$$(echo dist/*.whl)[binary]"
+	.venvs/wheel/bin/python -I .ci/check_wheel.py "$(CURDIR)/django_durable"
+
+test-matrix:
+	$(PYTHON) .ci/matrix.py all -- $(ARGS)
+
+stop:
+	$(VENV)/bin/python -m testproject.embedded stop
+
+clean:
+	[ ! -x $(VENV)/bin/python ] || $(VENV)/bin/python -m testproject.embedded remove
+	rm -rf $(VENV) .venvs .local dist docs/_build .coverage .*_cache .hypothesis
+	find . -name __pycache__ -type d -exec rm -rf {} +
