@@ -1,17 +1,21 @@
 """Every exception of the package; `django_durable` itself exports the public ones."""
 
+# ruff: noqa: N818 - the names are public and say what happened
+
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from django_durable.models import DeadLetter, Job
 
 
 class DurableError(Exception):
-    """Be the base of the errors that the package reports; one that leaves a job kills it at once."""
+    """Be the base of the errors that the package reports.
+
+    A job that lets one through is dead at once: another attempt would meet it again.
+    """
 
 
 class JobFailed(DurableError):
@@ -105,11 +109,11 @@ class PayloadDecodeError(DurableError, ValueError):
     """Say that a stored text is no payload, or names an Enum that this process can't import."""
 
 
-class RetryJob(Exception):  # noqa: N818 - the contract's name; an instruction, not an error
+class RetryJob(Exception):
     """Raise it in a job for another attempt, after `delay` or, with None, after the backoff.
 
     It counts as an attempt: the last one of `max_attempts` ends in a dead letter. A negative
-    delay raises ValueError.
+    delay raises ValueError, one that is no timedelta TypeError.
     """
 
     def __init__(self, message: str = "", delay: timedelta | None = None) -> None:
@@ -121,11 +125,11 @@ class RetryJob(Exception):  # noqa: N818 - the contract's name; an instruction, 
         return self.message
 
 
-class PermanentFailure(Exception):  # noqa: N818
+class PermanentFailure(Exception):
     """Raise it in a job when no further attempt can help: the job is dead at once."""
 
 
-class RejectJob(Exception):  # noqa: N818
+class RejectJob(Exception):
     """Raise it in a job that this worker can't serve now: another one gets it, no attempt counts.
 
     `delay` is how long it waits at least; None means a short delay that grows. A negative delay
@@ -140,7 +144,7 @@ class RejectJob(Exception):  # noqa: N818
         return "rejected" if self.delay is None else f"rejected for {self.delay}"
 
 
-class CancelJob(Exception):  # noqa: N818
+class CancelJob(Exception):
     """Raise it in a job to end it as CANCELLED, with no dead letter and no retry."""
 
     def __init__(self, reason: str = "") -> None:
@@ -165,6 +169,10 @@ class ClaimLost(StopRun):
 
 
 def _checked_delay(delay: timedelta | None) -> timedelta | None:
-    if delay is not None and delay.total_seconds() < 0:
+    if delay is None:
+        return None
+    if not isinstance(delay, timedelta):
+        raise TypeError(f"delay must be a timedelta or None, not {type(delay).__name__}")
+    if delay < timedelta(0):
         raise ValueError(f"delay must not be negative: {delay}")
     return delay
