@@ -61,7 +61,7 @@ def major_version(folder: Path) -> int:
     """Return the major version of the programs in a folder, 0 if they are not all there."""
     if not all((folder / name).exists() for name in ("initdb", "pg_ctl", "postgres")):
         return 0
-    command = [folder / "postgres", "--version"]
+    command = [str(folder / "postgres"), "--version"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
     found = re.search(r"\(PostgreSQL\) (\d+)", shown.stdout)
     return int(found[1]) if found else 0

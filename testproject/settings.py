@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import environ
+from django.core import mail
 
 from testproject import embedded
 
@@ -68,5 +69,10 @@ TIME_ZONE = "UTC"
 STATIC_URL = "static/"
 
 # Mail ends in files of the checkout: nothing that runs here can reach a real mailbox.
-EMAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
-EMAIL_FILE_PATH = LOCAL_DIR / "mail"
+_MAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
+_MAIL_DIR = LOCAL_DIR / "mail"
+if hasattr(mail, "mailers"):  # Django 6.1 and newer
+    MAILERS = {"default": {"BACKEND": _MAIL_BACKEND, "OPTIONS": {"file_path": _MAIL_DIR}}}
+else:
+    EMAIL_BACKEND = _MAIL_BACKEND
+    EMAIL_FILE_PATH = _MAIL_DIR
