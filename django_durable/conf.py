@@ -48,4 +48,6 @@ class Conf:
 
 conf = Conf()
 
-NAMES = frozenset(setting.name for setting in vars(Conf).values() if isinstance(setting, Setting))
+SETTINGS: dict[str, Setting[Any]] = {
+    setting.name: setting for setting in vars(Conf).values() if isinstance(setting, Setting)
+}
