@@ -38,7 +38,7 @@ def parse_duration(value: object) -> timedelta:
             raise ValueError(_no_duration(value))
         number, unit = float(match[1]), _UNITS[match[2] or "s"]
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(_no_duration(value))  # noqa: TRY004 - one error for whoever wrote it
+        raise ValueError(_no_duration(value))
     else:
         number, unit = value, _UNITS["s"]
     try:

@@ -1,0 +1,219 @@
+"""From a call of a job type to stored rows, and what is told of them after the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from itertools import groupby
+from typing import Any, overload
+
+from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_durable import notifications, payloads, signals, store
+from django_durable.choices import JobStatus, OnDuplicate
+from django_durable.conf import conf
+from django_durable.exceptions import DuplicateJob
+from django_durable.jobtypes import Call, concurrency_key_text
+from django_durable.models import Job
+
+NOW = timedelta(0)
+BATCH = 2000
+
+
+def new_job(call: Call, args: Sequence[Any], kwargs: dict[str, Any]) -> store.NewJob:
+    """Bind, check and encode a call; raises `TypeError` and `PayloadError`."""
+    job_type = call.job_type
+    options = job_type.options
+    overrides = call.overrides
+    takes_context = options.takes_context
+    payloads.bind_arguments(job_type.func, args, kwargs, takes_context=takes_context)
+    args_text, kwargs_text = payloads.encode_arguments(
+        args,
+        kwargs,
+        names=payloads.argument_names(job_type.func, takes_context=takes_context),
+        limit=conf.max_payload,
+    )
+    run_after = overrides.get("run_after")
+    delay = run_after if isinstance(run_after, timedelta) else NOW
+    return store.NewJob(
+        name=job_type.name,
+        queue_name=call.value("queue_name"),
+        requires=call.value("requires"),
+        priority=call.value("priority"),
+        args=args_text,
+        kwargs=kwargs_text,
+        metadata=overrides.get("metadata", {}),
+        options=_stored_options(call),
+        max_attempts=call.value("max_attempts"),
+        run_after=None if isinstance(run_after, timedelta) else run_after,
+        delay=delay,
+        idempotency_key=overrides.get("idempotency_key"),
+        on_duplicate=overrides.get("on_duplicate", OnDuplicate.RETURN_EXISTING),
+        concurrency_key=_concurrency_key(call, args, kwargs),
+    )
+
+
+def _stored_options(call: Call) -> dict[str, Any]:
+    stored: dict[str, Any] = {}
+    if "timeout" in call.overrides:
+        timeout = call.overrides["timeout"]
+        stored["timeout"] = None if timeout is None else timeout.total_seconds()
+    if "backoff" in call.overrides:
+        stored["backoff"] = call.overrides["backoff"].to_json()
+    return stored
+
+
+def _concurrency_key(call: Call, args: Sequence[Any], kwargs: dict[str, Any]) -> str | None:
+    key = call.value("concurrency_key")
+    if callable(key):
+        key = concurrency_key_text("concurrency_key", key(*args, **kwargs))
+    text: str | None = key
+    return text
+
+
+def enqueue(call: Call, args: Sequence[Any], kwargs: dict[str, Any]) -> Job:
+    """Store one job; see `Call.enqueue`."""
+    new = new_job(call, args, kwargs)
+    db = store.connection()
+    outcome = store.enqueue(db, new)
+    if outcome.refused:
+        raise DuplicateJob(job=Job.all_objects.get(pk=outcome.id))
+    if not outcome.created:
+        existing = Job.all_objects.get(pk=outcome.id)
+        existing.created = False
+        if new.on_duplicate is OnDuplicate.REPLACE:
+            notifications.after_commit(db, notifications.READY, [existing.queue_name])
+        return existing
+    job = as_job(db, new, outcome)
+    announce(db, [job])
+    return job
+
+
+def announce(db: BaseDatabaseWrapper, jobs: Sequence[Job]) -> None:
+    """Tell workers and receivers of new jobs, once they are committed."""
+    notifications.after_commit(db, notifications.READY, {job.queue_name for job in jobs})
+    if signals.job_enqueued.has_listeners(Job):
+        transaction.on_commit(lambda: _send_enqueued(jobs), using=db.alias, robust=True)
+
+
+def _send_enqueued(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        signals.send(signals.job_enqueued, job=job)
+
+
+def as_job(db: BaseDatabaseWrapper, new: store.NewJob, outcome: store.Enqueued) -> Job:
+    """Build the model instance of a job just stored, without reading it back."""
+    job = Job(
+        id=outcome.id,
+        root_id=outcome.id,
+        name=new.name,
+        queue_name=new.queue_name,
+        requires=new.requires,
+        priority=new.priority,
+        status=JobStatus.READY,
+        args=payloads.decode(new.args),
+        kwargs=payloads.decode(new.kwargs),
+        metadata=dict(new.metadata),
+        options=new.options,
+        max_attempts=new.max_attempts,
+        enqueued_at=outcome.enqueued_at,
+        run_after=outcome.run_after,
+        due_at=outcome.run_after,
+        idempotency_key=new.idempotency_key,
+        concurrency_key=new.concurrency_key,
+    )
+    job.created = True
+    job._state.adding = False
+    job._state.db = db.alias
+    return job
+
+
+class EnqueuedJobs(Sequence[Job]):
+    """List the jobs of one `enqueue_many`; each is built when it is looked at, and then kept."""
+
+    def __init__(
+        self, db: BaseDatabaseWrapper, entries: list[tuple[store.NewJob, store.Enqueued]]
+    ) -> None:
+        self._db = db
+        self._entries = entries
+        self._built: dict[int, Job] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, index: int) -> Job: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Job]: ...
+    def __getitem__(self, index: int | slice) -> Job | list[Job]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        if place not in self._built:
+            self._built[place] = self._build(*self._entries[place])
+        return self._built[place]
+
+    def __iter__(self) -> Iterator[Job]:
+        return (self[place] for place in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} enqueued jobs>"
+
+    def _build(self, new: store.NewJob, outcome: store.Enqueued) -> Job:
+        if outcome.created and outcome.run_after is not None:
+            return as_job(self._db, new, outcome)
+        job = Job.all_objects.using(self._db.alias).get(pk=outcome.id)
+        job.created = outcome.created
+        return job
+
+
+def enqueue_many(call: Call, calls: Iterable[Sequence[Any]]) -> EnqueuedJobs:
+    """Store many jobs; see `Call.enqueue_many`."""
+    news = [new_job(*_one_call(call, entry)) for entry in calls]
+    db = store.connection()
+    entries: list[tuple[store.NewJob, store.Enqueued]] = []
+    with transaction.atomic(using=db.alias):
+        for _shared, group in groupby(news, key=_shared_options):
+            members = list(group)
+            for start in range(0, len(members), BATCH):
+                batch = members[start : start + BATCH]
+                entries += zip(batch, store.enqueue_many(db, batch), strict=True)
+        for new, outcome in entries:
+            if outcome.refused:
+                raise DuplicateJob(job=Job.all_objects.get(pk=outcome.id))
+    jobs = EnqueuedJobs(db, entries)
+    notifications.after_commit(db, notifications.READY, {new.queue_name for new in news})
+    if entries and signals.job_enqueued.has_listeners(Job):
+        made = [place for place, (_new, outcome) in enumerate(entries) if outcome.created]
+        transaction.on_commit(
+            lambda: _send_enqueued([jobs[place] for place in made]), using=db.alias, robust=True
+        )
+    return jobs
+
+
+def _one_call(call: Call, entry: Sequence[Any]) -> tuple[Call, Sequence[Any], dict[str, Any]]:
+    if isinstance(entry, str) or not isinstance(entry, Sequence) or not 1 <= len(entry) <= 3:
+        raise TypeError(
+            f"a call must be (args, kwargs) or (args, kwargs, options of using), not {entry!r:.100}"
+        )
+    args = entry[0]
+    kwargs = entry[1] if len(entry) > 1 else {}
+    if len(entry) == 3:
+        call = call.using(**entry[2])
+    return call, args, kwargs
+
+
+def _shared_options(new: store.NewJob) -> tuple[Any, ...]:
+    """Name what jobs of one statement have in common: all but arguments and keys."""
+    return (
+        new.queue_name,
+        new.requires,
+        new.priority,
+        new.metadata,
+        new.options,
+        new.max_attempts,
+        new.run_after,
+        new.delay,
+        new.on_duplicate,
+    )

@@ -1,0 +1,426 @@
+"""The tables. What may happen to their rows is written in `store.py`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from asgiref.sync import sync_to_async
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import F, Q, Value
+from django.db.models.functions import Cast, Coalesce, Now
+from django.utils.translation import gettext_lazy as _
+
+from django_durable.choices import FINISHED, AttemptOutcome, DeathReason, JobStatus
+from django_durable.fields import OptionalOneToOneField, PayloadField
+from django_durable.querysets import (
+    AllJobsManager,
+    DeadLetterManager,
+    DurableManager,
+    JobManager,
+    JobQuerySet,
+)
+from django_durable.uuid7 import uuid7
+
+
+class Hash(models.Func):
+    """Hash a text to 64 bits, in an index entry of fixed size."""
+
+    function = "hashtextextended"
+    arity = 2
+    output_field = models.BigIntegerField()
+
+
+def _lane() -> Hash:
+    # Chr(31), the unit separator, keeps ("a", "bc") and ("ab", "c") apart.
+    unit = Value("\x1f", output_field=models.TextField())
+    priority = Cast(F("priority"), models.TextField())
+    nothing = Value("", output_field=models.TextField())
+    needs = Coalesce(F("requires"), nothing)
+    parts = (F("queue_name"), unit, F("name"), unit, needs, unit, priority)
+    return Hash(PlainConcat(*parts), Value(0))
+
+
+class PlainConcat(models.Func):
+    """Join texts with `||`, which is immutable where CONCAT is not, as generated columns need."""
+
+    template = "(%(expressions)s)"
+    arg_joiner = " || "
+    output_field = models.TextField()
+
+
+class Job(models.Model):
+    """Hold one request to run a job type, from `enqueue` to its recorded end."""
+
+    Status = JobStatus
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    name = models.CharField(_("job type"), max_length=255)
+    queue_name = models.CharField(_("queue"), max_length=100, default="default")
+    requires = models.CharField(_("requires"), max_length=100, null=True, blank=True)
+    priority = models.SmallIntegerField(_("priority"), default=0, db_default=0)
+    # Which claim scan finds the row: a lane is (queue, name, requires, priority).
+    lane = models.GeneratedField(
+        expression=_lane(), output_field=models.BigIntegerField(), db_persist=True
+    )
+    status = models.CharField(
+        _("status"), max_length=10, choices=JobStatus, default=JobStatus.READY, db_default="READY"
+    )
+
+    args = PayloadField(_("arguments"), default=list, db_default=Value("[]", models.TextField()))
+    kwargs = PayloadField(
+        _("keyword arguments"), default=dict, db_default=Value("{}", models.TextField())
+    )
+    metadata = models.JSONField(
+        _("metadata"), default=dict, db_default=Value({}, models.JSONField())
+    )
+    # The options given to `using` that the job type does not answer for: timeout, backoff.
+    options = models.JSONField(_("options"), default=dict, db_default=Value({}, models.JSONField()))
+    return_value = PayloadField(_("result"), null=True, blank=True)
+
+    attempt = models.PositiveIntegerField(_("attempt"), default=0, db_default=0)
+    max_attempts = models.PositiveIntegerField(_("maximum of attempts"), null=True, default=3)
+    rejections = models.PositiveIntegerField(_("rejections"), default=0, db_default=0)
+    # True from the first park of an attempt to its end: a claim then goes on with the same attempt.
+    resumed = models.BooleanField(default=False, db_default=False)
+
+    # `run_after` is the job's place in the order; `due_at` is when a claim may take it: the same
+    # while READY, the wake-up (or none) while WAITING, none while RUNNING and for ever after.
+    run_after = models.DateTimeField(_("run after"), db_default=Now())
+    due_at = models.DateTimeField(_("due"), null=True, db_default=Now())
+    enqueued_at = models.DateTimeField(_("enqueued"), db_default=Now())
+    started_at = models.DateTimeField(_("started"), null=True, blank=True)
+    claimed_at = models.DateTimeField(_("claimed"), null=True, blank=True)
+    finished_at = models.DateTimeField(_("finished"), null=True, blank=True)
+    kept_until = models.DateTimeField(_("kept until"), null=True, blank=True)
+
+    # The fence: every claim raises it, nothing clears it, and every write of a worker names it.
+    epoch = models.BigIntegerField(default=0, db_default=0)
+    lease_until = models.DateTimeField(_("lease until"), null=True, blank=True)
+    worker = models.CharField(_("worker"), max_length=200, null=True, blank=True)
+    claimer = models.UUIDField(null=True, blank=True)
+
+    parent = models.ForeignKey(
+        "self", models.PROTECT, null=True, blank=True, related_name="children", db_index=False
+    )
+    # Itself for a root. No constraint in the database: a plain job must not pay for checking it.
+    root = models.ForeignKey(
+        "self",
+        models.DO_NOTHING,
+        null=True,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
+    )
+    depth = models.PositiveSmallIntegerField(_("depth"), default=0, db_default=0)
+    idempotency_key = models.CharField(_("idempotency key"), max_length=500, null=True, blank=True)
+    delivery_id = models.UUIDField(null=True, blank=True)
+    concurrency_key = models.TextField(_("concurrency key"), null=True, blank=True)
+    key_hash = models.GeneratedField(
+        expression=Hash(F("concurrency_key"), Value(0)),
+        output_field=models.BigIntegerField(null=True),
+        db_persist=True,
+    )
+    # False only for a lone job that nobody waits for: its completion then needs no second look.
+    awaited = models.BooleanField(default=False, db_default=False)
+    # True while the job counts against its concurrency key.
+    key_held = models.BooleanField(default=False, db_default=False)
+
+    cancel_requested_at = models.DateTimeField(null=True, blank=True)
+    cancel_reason = models.TextField(_("reason of the cancellation"), default="", db_default="")
+    progress = models.JSONField(
+        _("progress"), default=dict, db_default=Value({}, models.JSONField())
+    )
+
+    objects = JobManager()
+    all_objects = AllJobsManager()
+
+    # Set by `enqueue` on what it returns.
+    created: bool = False
+
+    class Meta:
+        verbose_name = _("job")
+        verbose_name_plural = _("jobs")
+        base_manager_name = "all_objects"
+        default_permissions = ("view", "delete")
+        permissions = (
+            ("view_payload", _("Can view arguments, results, errors and tracebacks")),
+            ("cancel_job", _("Can cancel jobs")),
+            ("retry_job", _("Can run jobs now")),
+            ("replay_job", _("Can replay dead jobs")),
+        )
+        constraints: ClassVar[Any] = [
+            models.UniqueConstraint(
+                fields=["name", "idempotency_key"],
+                condition=Q(idempotency_key__isnull=False),
+                name="durable_job_key",
+            ),
+            models.CheckConstraint(
+                condition=Q(status__in=list(JobStatus.values)), name="durable_job_status"
+            ),
+            models.CheckConstraint(
+                condition=Q(
+                    status__in=["SUCCESSFUL", "DEAD", "CANCELLED"], finished_at__isnull=False
+                )
+                | Q(status__in=["READY", "RUNNING", "WAITING"], finished_at__isnull=True),
+                name="durable_job_finished",
+            ),
+            models.CheckConstraint(
+                condition=Q(status="RUNNING", lease_until__isnull=False, claimer__isnull=False)
+                | (~Q(status="RUNNING") & Q(lease_until__isnull=True, claimer__isnull=True)),
+                name="durable_job_lease",
+            ),
+            models.CheckConstraint(
+                condition=Q(status="READY", due_at__isnull=False)
+                | Q(status="WAITING")
+                | Q(due_at__isnull=True),
+                name="durable_job_due",
+            ),
+            models.CheckConstraint(
+                condition=Q(max_attempts__isnull=True) | Q(attempt__lte=F("max_attempts")),
+                name="durable_job_attempts",
+            ),
+            models.CheckConstraint(
+                condition=Q(priority__range=(-100, 100)), name="durable_job_priority"
+            ),
+        ]
+        indexes: ClassVar[Any] = [
+            # A plain job's life enters the primary key and the next two; the others don't hold it.
+            models.Index(
+                fields=["lane", "due_at", "id"],
+                condition=Q(due_at__isnull=False, key_hash__isnull=True),
+                name="durable_job_due_idx",
+            ),
+            models.Index(
+                fields=["status", "kept_until"],
+                condition=Q(due_at__isnull=True),
+                name="durable_job_state_idx",
+            ),
+            models.Index(
+                fields=["key_hash", "lane", "due_at", "id"],
+                condition=Q(due_at__isnull=False, key_hash__isnull=False),
+                name="durable_job_keyed_idx",
+            ),
+            models.Index(
+                fields=["key_hash"], condition=Q(key_held=True), name="durable_job_held_idx"
+            ),
+            models.Index(
+                fields=["parent"],
+                condition=Q(parent__isnull=False),
+                name="durable_job_parent_idx",
+            ),
+            models.Index(
+                fields=["root"], condition=Q(parent__isnull=False), name="durable_job_root_idx"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.pk}"
+
+    @property
+    def is_finished(self) -> bool:
+        """Tell whether the job has ended, in whatever way."""
+        return self.status in FINISHED
+
+    @property
+    def delivery_key(self) -> str:
+        """Return the key to hand to outside services: a replay keeps that of what it replays."""
+        return str(self.delivery_id or self.pk)
+
+    def result(self, timeout: float | timedelta | None = None) -> Any:
+        """Wait until the job has ended and return its value.
+
+        `timeout` is in seconds or a timedelta; None waits for ever. Raises `JobFailed`,
+        `JobCancelled`, `TimeoutError`, or `Job.DoesNotExist` when retention has removed it. Works
+        in any process; waiting holds no transaction.
+        """
+        from django_durable import results
+
+        return results.wait(self, timeout)
+
+    async def aresult(self, timeout: float | timedelta | None = None) -> Any:
+        """Do what `result` does, from async code."""
+        from django_durable import results
+
+        return await results.await_(self, timeout)
+
+    def cancel(self, reason: str = "", tree: bool = True) -> str:
+        """Cancel the job, with `tree` all its unfinished descendants too.
+
+        Returns "cancelled" (it waited and never runs again), "requested" (it runs, and learns of
+        it at its next durable verb) or "finished" (too late). Part of the caller's transaction.
+        """
+        from django_durable import operations
+
+        outcome = operations.cancel(self, reason=reason, tree=tree)
+        self._reread()
+        return outcome
+
+    async def acancel(self, reason: str = "", tree: bool = True) -> str:
+        """Do what `cancel` does, from async code."""
+        outcome: str = await sync_to_async(self.cancel)(reason, tree)
+        return outcome
+
+    def run_now(self) -> bool:
+        """End the delay or backoff of a READY job; return whether it had one."""
+        from django_durable import operations
+
+        changed = operations.run_now([self], alias=self._state.db)
+        self._reread()
+        return bool(changed)
+
+    def tree(self) -> JobQuerySet:
+        """Return the whole tree that the job belongs to, its root included."""
+        jobs: JobQuerySet = Job.all_objects.using(self._state.db)
+        return jobs.filter(Q(pk=self.root_id) | Q(root_id=self.root_id, parent__isnull=False))
+
+    def delete(self, using: str | None = None, keep_parents: bool = False) -> Any:
+        """Delete a root whose whole tree has ended, with all of it; `ProtectedError` otherwise."""
+        return Job.all_objects.using(using or self._state.db).filter(pk=self.pk).delete()
+
+    def _reread(self) -> None:
+        """Take over what the database says now, so that the instance in hand isn't stale."""
+        self.refresh_from_db(using=self._state.db)
+
+
+class Await(models.Model):
+    """Say that a parked job waits for the end of another; the ending deletes the row."""
+
+    waiter = models.ForeignKey(Job, models.CASCADE, related_name="+", db_index=False)
+    awaited = models.ForeignKey(Job, models.CASCADE, related_name="+")
+
+    class Meta:
+        default_permissions = ()
+        constraints: ClassVar[Any] = [
+            models.UniqueConstraint(fields=["waiter", "awaited"], name="durable_await_once")
+        ]
+
+
+class Attempt(models.Model):
+    """Record one attempt that did not succeed."""
+
+    Outcome = AttemptOutcome
+
+    job = models.ForeignKey(Job, models.CASCADE, related_name="attempts", db_index=False)
+    number = models.PositiveIntegerField(_("number"))
+    worker = models.CharField(_("worker"), max_length=200, default="")
+    started_at = models.DateTimeField(_("started"), null=True)
+    finished_at = models.DateTimeField(_("finished"))
+    outcome = models.CharField(_("outcome"), max_length=10, choices=AttemptOutcome)
+    error_class = models.TextField(_("error class"), default="")
+    message = models.TextField(_("message"), default="")
+    traceback = models.TextField(_("traceback"), default="")
+
+    objects = DurableManager["Attempt"]()
+
+    class Meta:
+        verbose_name = _("attempt")
+        verbose_name_plural = _("attempts")
+        default_permissions = ("view",)
+        ordering = ("job", "number")
+        constraints: ClassVar[Any] = [
+            models.UniqueConstraint(fields=["job", "number"], name="durable_attempt_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} of {self.job_id}"
+
+
+class DeadLetter(models.Model):
+    """Record that a job will not be tried again, and why, to inspect and replay."""
+
+    Reason = DeathReason
+
+    job = OptionalOneToOneField(Job, models.CASCADE, related_name="dead_letter")
+    reason = models.CharField(_("reason"), max_length=12, choices=DeathReason)
+    error_class = models.TextField(_("error class"), default="")
+    message = models.TextField(_("message"), default="")
+    traceback = models.TextField(_("traceback"), default="")
+    died_at = models.DateTimeField(_("died"))
+    attempt_count = models.PositiveIntegerField(_("attempts"))
+    replayed_as = models.OneToOneField(
+        Job, models.SET_NULL, null=True, blank=True, related_name="replay_of"
+    )
+    replayed_at = models.DateTimeField(_("replayed"), null=True, blank=True)
+    replayed_by = models.CharField(_("replayed by"), max_length=200, default="", blank=True)
+    # When `on_dead_letter` is (next) to be called; none once it has returned or there is no hook.
+    hook_due_at = models.DateTimeField(null=True, blank=True)
+
+    objects = DeadLetterManager()
+
+    class Meta:
+        verbose_name = _("dead letter")
+        verbose_name_plural = _("dead letters")
+        default_permissions = ("view", "delete")
+        indexes: ClassVar[Any] = [
+            models.Index(
+                fields=["hook_due_at"],
+                condition=Q(hook_due_at__isnull=False),
+                name="durable_dead_hook_idx",
+            ),
+            models.Index(fields=["-died_at"], name="durable_dead_died_idx"),
+        ]
+
+    def __str__(self) -> str:
+        return f"dead letter of {self.job_id}"
+
+    def replay(
+        self, args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None
+    ) -> Job:
+        """Make a new READY job of the dead one, with its payload unless another is given.
+
+        The new job takes the idempotency key over, and the record is marked, in one transaction
+        (the caller's, if there is one). Raises `AlreadyReplayed` the second time, also in a race.
+        """
+        from django_durable import operations
+
+        return operations.replay(self, args=args, kwargs=kwargs)
+
+
+class Queue(models.Model):
+    """Hold what an operator decided about a queue; a queue without a row has no limits."""
+
+    name = models.CharField(_("name"), max_length=100, primary_key=True)
+    paused = models.BooleanField(_("paused"), default=False, db_default=False)
+    max_running = models.PositiveIntegerField(_("maximum of running jobs"), null=True, blank=True)
+
+    objects = DurableManager["Queue"]()
+
+    class Meta:
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Worker(models.Model):
+    """Show one `manage.py worker` command; nothing that decides over jobs depends on it."""
+
+    incarnation = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    name = models.CharField(_("name"), max_length=200)
+    hostname = models.CharField(_("host"), max_length=255, default="")
+    pid = models.PositiveIntegerField(_("process"), default=0)
+    started_at = models.DateTimeField(_("started"), db_default=Now())
+    heartbeat_at = models.DateTimeField(_("heartbeat"), db_default=Now())
+    queues = ArrayField(models.TextField(), verbose_name=_("queues"), default=list)
+    excluded_queues = ArrayField(models.TextField(), default=list)
+    job_names = ArrayField(models.TextField(), verbose_name=_("job types"), default=list)
+    capabilities = ArrayField(models.TextField(), verbose_name=_("capabilities"), default=list)
+    slots = models.PositiveIntegerField(_("slots"), default=0)
+    draining = models.BooleanField(_("draining"), default=False, db_default=False)
+    lease = models.DurationField(_("lease"), null=True)
+
+    objects = DurableManager["Worker"]()
+
+    class Meta:
+        verbose_name = _("worker")
+        verbose_name_plural = _("workers")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return self.name

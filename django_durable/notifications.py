@@ -1,0 +1,61 @@
+"""Hints between processes by NOTIFY. They save waiting; the poll behind them is the truth.
+
+A notification takes a cluster-wide lock at its commit, so it is sent after the caller's commit,
+outside his transaction, and at most once per channel and topic every `WINDOW` in one process. One
+that falls into the window is not sent: who is notified looks again when the window has passed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+
+from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_durable.conf import conf
+
+READY = "durable_ready"  # a queue has work; the payload is its name
+ENDED = "durable_ended"  # jobs have ended; the payload is their ids, or "*" for many
+CANCEL = "durable_cancel"  # running jobs are to be cancelled; the payload is their ids, or "*"
+WINDOW = 0.02
+MAX_IDS = 100
+
+_lock = threading.Lock()
+_last: dict[tuple[str, str], float] = {}
+
+
+def after_commit(db: BaseDatabaseWrapper, channel: str, topics: Iterable[str]) -> None:
+    """Notify each topic once the surrounding transaction has committed, or now without one."""
+    names = tuple(topics)
+    if names and conf.notify:
+        transaction.on_commit(lambda: notify(db, channel, names), using=db.alias, robust=True)
+
+
+def notify(db: BaseDatabaseWrapper, channel: str, topics: Iterable[str]) -> None:
+    """Notify each topic that was not notified within the window."""
+    due = [topic for topic in topics if _is_due(channel, topic)]
+    if due:
+        with db.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_notify(%s, topic) FROM unnest(%s::text[]) AS topic", [channel, due]
+            )
+
+
+def ids_topic(ids: Iterable[object]) -> str:
+    """Return the payload that names these jobs, or "*" when they are too many for one."""
+    texts = [str(job_id) for job_id in ids]
+    return ",".join(texts) if len(texts) <= MAX_IDS else "*"
+
+
+def _is_due(channel: str, topic: str) -> bool:
+    if channel != READY:
+        # Payloads of ids differ each time, and their senders batch.
+        return True
+    now = time.monotonic()
+    with _lock:
+        if now - _last.get((channel, topic), -WINDOW) < WINDOW:
+            return False
+        _last[(channel, topic)] = now
+        return True

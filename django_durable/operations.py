@@ -1,0 +1,160 @@
+"""What people do to jobs, from code, the admin and the commands: one set of rules for all.
+
+Each operation is part of the caller's transaction; what is told of it is told after the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import ProtectedError
+
+from django_durable import notifications, payloads, signals, store
+from django_durable.choices import JobStatus
+from django_durable.conf import conf
+from django_durable.durations import parse_rate
+from django_durable.exceptions import AlreadyReplayed
+from django_durable.jobtypes import Unset, registry
+from django_durable.models import DeadLetter, Job
+
+if TYPE_CHECKING:
+    from django_durable.querysets import DeadLetterQuerySet, JobQuerySet
+
+BATCH = 200
+
+
+def _connection(alias: str | None) -> BaseDatabaseWrapper:
+    wrapper: BaseDatabaseWrapper = connections[alias or conf.database]
+    return wrapper
+
+
+def current_keep() -> store.Keep:
+    """Return how long ended jobs are kept, by the settings and the job types of this process."""
+    completed: dict[str, timedelta | None] = {}
+    dead: dict[str, timedelta | None] = {}
+    for name in registry.names():
+        options = registry.get(name).options
+        if not isinstance(options.keep_completed, Unset):
+            completed[name] = options.keep_completed
+        if not isinstance(options.keep_dead, Unset):
+            dead[name] = options.keep_dead
+    return store.Keep(conf.keep_completed, conf.keep_dead, completed, dead)
+
+
+def cancel(job: Job, *, reason: str = "", tree: bool = True) -> str:
+    """Cancel a job; see `Job.cancel`."""
+    changed = cancel_ids([job.pk], reason=reason, tree=tree, alias=job._state.db)
+    return changed.get(job.pk, "finished")
+
+
+def cancel_ids(
+    ids: Sequence[UUID], *, reason: str = "", tree: bool = True, alias: str | None = None
+) -> dict[UUID, str]:
+    """Cancel jobs by id; return "cancelled" or "requested" for each that was changed.
+
+    With `tree`, descendants are among them. What had ended already is not.
+    """
+    db = _connection(alias)
+    changed, woken = store.cancel(db, ids, reason=reason, tree=tree, keep=current_keep())
+    ended = [change.id for change in changed if change.status is JobStatus.CANCELLED]
+    running = [change.id for change in changed if change.status is JobStatus.RUNNING]
+    notifications.after_commit(db, notifications.READY, woken)
+    if running:
+        notifications.after_commit(db, notifications.CANCEL, [notifications.ids_topic(running)])
+    if ended:
+        notifications.after_commit(db, notifications.ENDED, [notifications.ids_topic(ended)])
+        transaction.on_commit(lambda: _send_cancelled(db, ended), using=db.alias, robust=True)
+    outcome = {JobStatus.CANCELLED: "cancelled", JobStatus.RUNNING: "requested"}
+    return {change.id: outcome[change.status] for change in changed}
+
+
+def _send_cancelled(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> None:
+    if signals.job_cancelled.has_listeners(Job):
+        for job in Job.all_objects.using(db.alias).filter(pk__in=ids):
+            signals.send(signals.job_cancelled, job=job, reason=job.cancel_reason)
+
+
+def cancel_all(jobs: JobQuerySet, *, reason: str = "") -> int:
+    """Cancel the jobs of a queryset in batches, each with its tree; return how many changed."""
+    total = 0
+    ids = list(jobs.values_list("pk", flat=True))
+    for start in range(0, len(ids), BATCH):
+        total += len(cancel_ids(ids[start : start + BATCH], reason=reason, alias=jobs.db))
+    return total
+
+
+def run_now(jobs: Iterable[Job], alias: str | None = None) -> int:
+    """End the delay or backoff of READY jobs; return for how many there was one to end."""
+    db = _connection(alias)
+    changed = store.run_now(db, [job.pk for job in jobs])
+    notifications.after_commit(db, notifications.READY, {queue for _job, queue in changed})
+    return len(changed)
+
+
+def replay(
+    letter: DeadLetter,
+    *,
+    args: Sequence[Any] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    delay: timedelta = timedelta(0),
+    by: str = "",
+) -> Job:
+    """Make a new job of a dead one; see `DeadLetter.replay`. `by` says who did."""
+    db = _connection(letter._state.db)
+    limit = conf.max_payload
+    replayed = store.replay(
+        db,
+        letter.pk,
+        args=None if args is None else payloads.encode(list(args), where="args", limit=limit),
+        kwargs=None if kwargs is None else payloads.encode(kwargs, where="kwargs", limit=limit),
+        delay=delay,
+        by=by,
+    )
+    if replayed.already:
+        raise AlreadyReplayed(f"the dead letter of {letter.job_id} has been replayed already")
+    if replayed.id is None:
+        raise DeadLetter.DoesNotExist(f"the dead letter {letter.pk} is gone")
+    letter.refresh_from_db()
+    job = Job.all_objects.using(db.alias).get(pk=replayed.id)
+    job.created = True
+    notifications.after_commit(db, notifications.READY, [replayed.queue_name])
+    if signals.job_enqueued.has_listeners(Job):
+        transaction.on_commit(
+            lambda: signals.send(signals.job_enqueued, job=job), using=db.alias, robust=True
+        )
+    return job
+
+
+def replay_all(letters: DeadLetterQuerySet, *, rate: str | None = None, by: str = "") -> list[Job]:
+    """Replay the dead letters of a queryset that have not been; see `DeadLetterQuerySet.replay`."""
+    gap = timedelta(0)
+    if rate is not None:
+        count, period = parse_rate(rate)
+        gap = period / count
+    jobs: list[Job] = []
+    for letter in letters.filter(replayed_at__isnull=True).order_by("died_at", "pk"):
+        try:
+            jobs.append(replay(letter, delay=gap * len(jobs), by=by))
+        except (AlreadyReplayed, DeadLetter.DoesNotExist):
+            # Somebody else was quicker, which is as good.
+            continue
+    return jobs
+
+
+def delete_jobs(jobs: JobQuerySet) -> tuple[int, dict[str, int]]:
+    """Delete whole trees whose jobs have all ended; `ProtectedError`, and nothing, otherwise."""
+    db = _connection(jobs.db)
+    with transaction.atomic(using=db.alias):
+        ids = list(jobs.values_list("pk", flat=True))
+        refused, counts = store.delete_trees(db, ids)
+        if refused:
+            blocking = set(Job.all_objects.using(db.alias).filter(pk__in=refused))
+            raise ProtectedError(
+                "only a root whose whole tree has ended can be deleted: cancel it first", blocking
+            )
+    return sum(counts.values()), counts

@@ -1,0 +1,120 @@
+"""Reads: the querysets that the admin, the commands and users' own code start from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django.db import models
+from django.db.models import Q
+
+from django_durable.choices import FINISHED, JobStatus
+from django_durable.conf import conf
+
+if TYPE_CHECKING:
+    from django_durable.jobtypes import JobType
+    from django_durable.models import Job
+
+M = TypeVar("M", bound=models.Model)
+
+
+class ClockNow(models.Func):
+    """Read the one clock: the database's, with the offset that the testing kit has set."""
+
+    output_field = models.DateTimeField()
+
+    def as_sql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        from django_durable.store.base import clock_offset
+
+        return "(STATEMENT_TIMESTAMP() + %s::interval)", [clock_offset(connection)]
+
+
+class DurableManager(models.Manager[M]):
+    """Read from `DURABLE_DATABASE`."""
+
+    def get_queryset(self) -> models.QuerySet[M]:
+        """Start a queryset on the right database."""
+        queryset = super().get_queryset()
+        return queryset if self._db else queryset.using(conf.database)
+
+
+class JobQuerySet(models.QuerySet["Job"]):
+    """Name the sets of jobs that people ask for."""
+
+    def ready(self) -> JobQuerySet:
+        """Return the jobs that wait for a worker, due or not."""
+        return self.filter(status=JobStatus.READY)
+
+    def running(self) -> JobQuerySet:
+        """Return the jobs that a worker holds."""
+        return self.filter(status=JobStatus.RUNNING)
+
+    def waiting(self) -> JobQuerySet:
+        """Return the parked jobs."""
+        return self.filter(status=JobStatus.WAITING)
+
+    def dead(self) -> JobQuerySet:
+        """Return the jobs that ended with a dead letter."""
+        return self.filter(status=JobStatus.DEAD)
+
+    def finished(self) -> JobQuerySet:
+        """Return the jobs that have ended, in whatever way."""
+        return self.filter(status__in=FINISHED)
+
+    def in_queue(self, queue_name: str) -> JobQuerySet:
+        """Return the jobs of one queue."""
+        return self.filter(queue_name=queue_name)
+
+    def by_key(self, job_type: JobType | str, key: str) -> JobQuerySet:
+        """Return the job that holds this idempotency key of the job type, if any."""
+        name = job_type if isinstance(job_type, str) else job_type.name
+        return self.filter(name=name, idempotency_key=key)
+
+    def kept(self) -> JobQuerySet:
+        """Leave out what retention has given up, swept or not."""
+        return self.filter(Q(kept_until__isnull=True) | Q(kept_until__gt=ClockNow()))
+
+    def cancel(self, reason: str = "") -> int:
+        """Cancel all jobs of the set, each with its tree, in batches; return how many changed.
+
+        Those that wait are cancelled at once, running ones get the request, ended ones stay.
+        """
+        from django_durable import operations
+
+        return operations.cancel_all(self, reason=reason)
+
+    def delete(self) -> tuple[int, dict[str, int]]:
+        """Delete whole trees that have ended; `ProtectedError`, and nothing deleted, if one lives."""
+        from django_durable import operations
+
+        return operations.delete_jobs(self)
+
+
+class JobManager(DurableManager["Job"].from_queryset(JobQuerySet)):  # type: ignore[misc]
+    """Read the jobs that retention has not given up."""
+
+    def get_queryset(self) -> JobQuerySet:
+        """Start from the kept jobs."""
+        queryset: JobQuerySet = super().get_queryset()
+        return queryset.kept()
+
+
+class AllJobsManager(DurableManager["Job"].from_queryset(JobQuerySet)):  # type: ignore[misc]
+    """Read every job row there is."""
+
+
+class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
+    """Name the sets of dead letters that people ask for."""
+
+    def replay(self, rate: str | None = None) -> list[Job]:
+        """Replay all that have not been replayed; return the new jobs.
+
+        `rate`, such as "50/s", spreads their `run_after`. Each replay is one transaction (inside
+        the caller's, if there is one); what somebody else replays meanwhile is left out.
+        """
+        from django_durable import operations
+
+        return operations.replay_all(self, rate=rate)
+
+
+class DeadLetterManager(DurableManager["DeadLetter"].from_queryset(DeadLetterQuerySet)):  # type: ignore[misc]
+    """Read dead letters."""

@@ -1,0 +1,1 @@
+DELETE FROM durable_attempt WHERE job_id = ANY(%(ids)s::uuid[]) RETURNING id

@@ -1,0 +1,58 @@
+-- What becomes of the doomed jobs: READY again, DEAD with a dead letter, or CANCELLED.
+verdict AS MATERIALIZED (
+    SELECT
+        doomed.*,
+        CASE
+            WHEN doomed.cancel_requested_at IS NOT NULL OR %(cancel)s THEN 'CANCELLED'
+            WHEN NOT %(retryable)s OR doomed.attempt >= doomed.max_attempts THEN 'DEAD'
+            ELSE 'READY'
+        END AS becomes,
+        statement_timestamp() + %(offset)s::interval AS now
+    FROM doomed
+),
+changed AS (
+    UPDATE durable_job AS j SET
+        status = v.becomes,
+        run_after = CASE WHEN v.becomes = 'READY' THEN COALESCE(v.now + %(delay)s::interval, j.run_after) ELSE j.run_after END,
+        due_at = CASE WHEN v.becomes = 'READY' THEN COALESCE(v.now + %(delay)s::interval, j.run_after) END,
+        finished_at = CASE WHEN v.becomes <> 'READY' THEN v.now END,
+        kept_until = CASE
+            WHEN v.becomes = 'READY' OR j.parent_id IS NOT NULL THEN NULL
+            WHEN v.becomes = 'DEAD' THEN v.now + CASE
+                WHEN %(keep_dead)s::jsonb ? j.name THEN (%(keep_dead)s::jsonb ->> j.name)::interval
+                ELSE %(default_keep_dead)s::interval END
+            ELSE v.now +
+-- include: keep_completed
+        END,
+        cancel_reason = CASE WHEN %(cancel)s AND v.cancel_requested_at IS NULL THEN %(cancel_reason)s ELSE j.cancel_reason END,
+        lease_until = NULL, claimer = NULL, key_held = FALSE, resumed = FALSE
+    FROM verdict AS v
+    WHERE j.id = v.id
+    RETURNING j.id
+),
+attempts AS (
+    INSERT INTO durable_attempt (
+        job_id, number, worker, started_at, finished_at, outcome, error_class, message, traceback
+    )
+    SELECT
+        v.id, v.attempt, COALESCE(v.worker, ''), v.claimed_at, v.now,
+        CASE WHEN v.becomes = 'CANCELLED' AND %(outcome)s = 'failed' THEN 'cancelled' ELSE %(outcome)s END,
+        %(error_class)s, replace(%(message)s, '{worker}', COALESCE(v.worker, '')), %(traceback)s
+    FROM verdict AS v
+    ON CONFLICT (job_id, number) DO NOTHING
+),
+letters AS (
+    INSERT INTO durable_deadletter (
+        job_id, reason, error_class, message, traceback, died_at, attempt_count, replayed_by,
+        hook_due_at
+    )
+    SELECT
+        v.id, %(reason)s, %(error_class)s, replace(%(message)s, '{worker}', COALESCE(v.worker, '')),
+        %(traceback)s, v.now, v.attempt, '', v.now
+    FROM verdict AS v
+    WHERE v.becomes = 'DEAD'
+)
+SELECT
+    v.id, v.epoch, v.name, v.queue_name, v.attempt, v.becomes, v.worker, v.claimed_at, v.run_after, v.now,
+    v.cancel_reason
+FROM verdict AS v

@@ -1,0 +1,9 @@
+-- Park the run, unless its claim is lost or its cancellation requested.
+UPDATE durable_job SET
+    status = 'WAITING',
+    due_at = %(wake_at)s::timestamptz,
+    resumed = TRUE,
+    lease_until = NULL, claimer = NULL,
+    key_held = key_held AND %(hold_key)s
+WHERE id = %(id)s AND epoch = %(epoch)s AND status = 'RUNNING' AND cancel_requested_at IS NULL
+RETURNING id

@@ -1,0 +1,22 @@
+-- The first due jobs of each lane, then the first of all: an ordered index walk in each.
+SELECT head.id, lanes.priority, head.due_at, lanes.queue_name
+FROM unnest(
+    %(lanes)s::bigint[], %(priorities)s::int[], %(queues)s::text[], %(bounds)s::timestamptz[]
+) AS lanes (lane, priority, queue_name, bound)
+CROSS JOIN LATERAL (
+    SELECT j.id, j.due_at
+    FROM durable_job AS j
+    WHERE
+        j.lane = lanes.lane AND j.key_hash IS NULL AND j.due_at IS NOT NULL
+        AND j.due_at >= lanes.bound
+        AND j.due_at <= statement_timestamp() + %(offset)s::interval
+        AND j.id <> ALL(%(shunned)s::uuid[])
+    ORDER BY j.due_at, j.id
+    LIMIT %(reach)s
+) AS head
+WHERE NOT EXISTS (
+    SELECT FROM durable_queue AS q
+    WHERE q.name = lanes.queue_name AND (q.paused OR (q.max_running IS NOT NULL AND NOT %(limited)s))
+)
+ORDER BY lanes.priority DESC, head.due_at, head.id
+LIMIT %(reach)s

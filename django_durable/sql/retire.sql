@@ -1,0 +1,1 @@
+DELETE FROM durable_worker WHERE incarnation = %(incarnation)s

@@ -1,0 +1,8 @@
+-- Say that the waiter waits for those of the awaited that have not ended.
+INSERT INTO durable_await (waiter_id, awaited_id)
+SELECT %(waiter)s::uuid, id
+FROM durable_job
+WHERE id = ANY(%(ids)s::uuid[]) AND finished_at IS NULL
+ORDER BY id DESC
+ON CONFLICT (waiter_id, awaited_id) DO UPDATE SET waiter_id = excluded.waiter_id
+RETURNING awaited_id

@@ -1,0 +1,107 @@
+"""The verbs: the only code that runs raw SQL, and the only code that changes a job's status.
+
+One function a verb, one short transaction a verb, its statements in `sql/`. A verb returns a small
+frozen dataclass, a count or ids; it never logs and sends no Django signal.
+
+    verb                from                    to
+    enqueue             -                       READY
+    bear                -                       READY (child; parent's claim, tree not cancelled)
+    replay              -                       READY (new job; the dead one is marked)
+    Claims.claim        READY, WAITING (due)    RUNNING
+    renew               RUNNING                 RUNNING
+    record_successes    RUNNING                 SUCCESSFUL
+    record_failure      RUNNING                 READY, DEAD, CANCELLED
+    release             RUNNING                 READY, CANCELLED (reject, give back)
+    rescue              RUNNING                 READY, DEAD, CANCELLED (lease lapsed)
+    park                RUNNING                 WAITING
+    wake_waiters        WAITING                 READY (inside the verb that ends the awaited)
+    cancel              READY, WAITING          CANCELLED; a RUNNING job gets a request
+    run_now             READY                   READY (due now)
+
+The one lock order: a tree's advisory lock, then budgets (tried, never waited for), then job rows,
+youngest first, the awaited before its waiters. What depends on other rows (a wake, a limit, a
+tree) locks first and reads in a later statement, since under READ COMMITTED a statement that has
+waited for a lock still sees the other rows as they were when it began. Row locks are FOR NO KEY
+UPDATE, which foreign-key checks do not wait for.
+"""
+
+from django_durable.store.base import connection, wake_waiters
+from django_durable.store.claiming import Claim, Claims, Lane, Owner, Scope
+from django_durable.store.enqueueing import (
+    Enqueued,
+    NewJob,
+    Replayed,
+    bear,
+    enqueue,
+    enqueue_many,
+    replay,
+)
+from django_durable.store.operating import Cancelled, cancel, delete_trees, run_now
+from django_durable.store.parking import Parked, park
+from django_durable.store.recording import (
+    Ended,
+    Failure,
+    Keep,
+    Recorded,
+    Released,
+    Right,
+    Standing,
+    Success,
+    record_failure,
+    record_successes,
+    release,
+    renew,
+    rescue,
+    standing,
+)
+from django_durable.store.workers import (
+    WorkerCard,
+    beat,
+    forget_dead,
+    retire,
+    settle_hooks,
+    take_hooks,
+)
+
+__all__ = [
+    "Cancelled",
+    "Claim",
+    "Claims",
+    "Ended",
+    "Enqueued",
+    "Failure",
+    "Keep",
+    "Lane",
+    "NewJob",
+    "Owner",
+    "Parked",
+    "Recorded",
+    "Released",
+    "Replayed",
+    "Right",
+    "Scope",
+    "Standing",
+    "Success",
+    "WorkerCard",
+    "beat",
+    "bear",
+    "cancel",
+    "connection",
+    "delete_trees",
+    "enqueue",
+    "enqueue_many",
+    "forget_dead",
+    "park",
+    "record_failure",
+    "record_successes",
+    "release",
+    "renew",
+    "replay",
+    "rescue",
+    "retire",
+    "run_now",
+    "settle_hooks",
+    "standing",
+    "take_hooks",
+    "wake_waiters",
+]

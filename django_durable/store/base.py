@@ -1,0 +1,71 @@
+"""Run the statements of `sql/`, each by the name of its file."""
+
+from __future__ import annotations
+
+import functools
+import re
+from datetime import timedelta
+from importlib import resources
+from typing import Any
+from uuid import UUID
+
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_durable import faults
+from django_durable.conf import conf
+
+NO_OFFSET = timedelta(0)
+
+
+def connection() -> BaseDatabaseWrapper:
+    """Return this thread's connection to `DURABLE_DATABASE`."""
+    wrapper: BaseDatabaseWrapper = connections[conf.database]
+    return wrapper
+
+
+@functools.cache
+def sql(name: str) -> str:
+    """Return the text of `sql/<name>.sql`, with the files that it includes."""
+    text = resources.files("django_durable").joinpath("sql", f"{name}.sql").read_text()
+    return re.sub(r"-- include: (\w+)\n", lambda found: sql(found[1]), text)
+
+
+def rows(db: BaseDatabaseWrapper, statement: str, **params: Any) -> list[tuple[Any, ...]]:
+    """Run one statement of the store and return its rows.
+
+    `statement` names a file of `sql/`. The clock's offset, which only the testing kit sets, rides
+    along as `offset`.
+    """
+    faults.reach(statement)
+    params["offset"] = clock_offset(db)
+    with db.cursor() as cursor:
+        cursor.execute(sql(statement), params)
+        return cursor.fetchall() if cursor.description else []
+
+
+def clock_offset(db: BaseDatabaseWrapper) -> timedelta:
+    """Return how far the testing kit has moved the one clock for this connection."""
+    offset: timedelta = getattr(db, "durable_clock_offset", NO_OFFSET)
+    return offset
+
+
+def atomic(db: BaseDatabaseWrapper) -> transaction.Atomic:
+    """Open a transaction on the connection, or a savepoint in the caller's."""
+    return transaction.atomic(using=db.alias)
+
+
+def wake_waiters(db: BaseDatabaseWrapper, ended: list[UUID]) -> set[str]:
+    """Wake the parked jobs that waited for the ended ones; return the queues that got work.
+
+    To be called in the transaction that ended them, after the statement that did. The waiters are
+    locked first and judged in a later statement, since two endings at once would otherwise each
+    see the other's await row and both leave the waiter asleep.
+    """
+    if not ended:
+        return set()
+    waiters = [row[0] for row in rows(db, "lock_waiters", ids=ended)]
+    rows(db, "end_awaits", ids=ended)
+    if not waiters:
+        return set()
+    return {row[1] for row in rows(db, "wake", waiters=waiters)}

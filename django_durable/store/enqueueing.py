@@ -1,0 +1,205 @@
+"""The verbs that make jobs: enqueue, enqueue many, replace, replay, and the birth of a child."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_durable.choices import LIVE, JobStatus, OnDuplicate
+from django_durable.store.base import atomic, rows
+from django_durable.uuid7 import uuid7
+
+# First half of the advisory locks of the package ("dd", then what the lock is for).
+LOCK_NAMESPACE = 0x64640000
+LOCK_TREE = 3
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """Hold all that one INSERT needs; `args` and `kwargs` are encoded."""
+
+    name: str
+    queue_name: str
+    requires: str | None
+    priority: int
+    args: str
+    kwargs: str
+    metadata: dict[str, str]
+    options: dict[str, Any]
+    max_attempts: int | None
+    run_after: datetime | None
+    delay: timedelta
+    idempotency_key: str | None
+    on_duplicate: OnDuplicate
+    concurrency_key: str | None
+    delivery_id: UUID | None = None
+
+    def params(self) -> dict[str, Any]:
+        """Return the columns as parameters of a statement."""
+        params = dict(vars(self))
+        del params["on_duplicate"]
+        params["metadata"] = json.dumps(self.metadata) if self.metadata else "{}"
+        params["options"] = json.dumps(self.options) if self.options else "{}"
+        return params
+
+
+@dataclass(frozen=True)
+class Enqueued:
+    """Say which job an enqueue came to, and whether it made it.
+
+    `refused` says that the mode forbids another job beside this one.
+    """
+
+    id: UUID
+    created: bool
+    enqueued_at: datetime | None = None
+    run_after: datetime | None = None
+    refused: bool = False
+
+
+def enqueue(db: BaseDatabaseWrapper, new: NewJob) -> Enqueued:
+    """Insert a job on the caller's connection, in the caller's transaction if there is one.
+
+    One INSERT without a key. With one, a job that holds the key decides as `on_duplicate` says;
+    the loser of a race waits for the winner's commit and then sees its row. A conflict is answered by the constraint without an error, so it breaks no transaction.
+    """
+    while True:
+        made = _insert(db, new)
+        if made is not None:
+            return made
+        with atomic(db):
+            settled = _settle_duplicate(db, new)
+        if settled is not None:
+            return settled
+
+
+def _insert(db: BaseDatabaseWrapper, new: NewJob) -> Enqueued | None:
+    job_id = uuid7()
+    for enqueued_at, run_after in rows(db, "enqueue", id=job_id, **new.params()):
+        return Enqueued(job_id, True, enqueued_at, run_after)
+    return None
+
+
+def _settle_duplicate(db: BaseDatabaseWrapper, new: NewJob) -> Enqueued | None:
+    """Decide over the holder of the key, locked; None when it has gone and the INSERT may retry."""
+    found = rows(db, "lock_key", name=new.name, idempotency_key=new.idempotency_key)
+    if not found:
+        return None
+    existing, status, gone = found[0]
+    live = status in LIVE
+    failed = status in (JobStatus.DEAD, JobStatus.CANCELLED)
+    mode = OnDuplicate.ALLOW_REUSE if gone else new.on_duplicate
+    if mode is OnDuplicate.RETURN_EXISTING or (mode is OnDuplicate.RETURN_LIVE and live):
+        return Enqueued(existing, False)
+    if mode is OnDuplicate.NO_REUSE or (mode is OnDuplicate.ALLOW_REUSE_ON_FAILURE and not failed):
+        return Enqueued(existing, False, refused=True)
+    if mode is OnDuplicate.REPLACE and _replace(db, new, existing):
+        return Enqueued(existing, False)
+    rows(db, "free_key", id=existing)
+    return _insert(db, new)
+
+
+def _replace(db: BaseDatabaseWrapper, new: NewJob, existing: UUID) -> bool:
+    """Give the existing job the new call's arguments and options, unless it has started."""
+    params = new.params()
+    for name in ("name", "idempotency_key", "delivery_id"):
+        del params[name]
+    return bool(rows(db, "replace", existing=existing, **params))
+
+
+def enqueue_many(db: BaseDatabaseWrapper, news: Sequence[NewJob]) -> list[Enqueued]:
+    """Insert jobs of equal options, a round trip for all; those whose key is taken go one by one.
+
+    All differ only in arguments and keys. The caller opens the transaction.
+    """
+    first = news[0]
+    ids = [uuid7() for _ in news]
+    shared = first.params()
+    for name in ("idempotency_key", "delivery_id"):
+        del shared[name]
+    del shared["concurrency_key"]
+    made = {
+        row[0]: row[1:]
+        for row in rows(
+            db,
+            "enqueue_many",
+            ids=ids,
+            keys=[new.idempotency_key for new in news],
+            concurrency_keys=[new.concurrency_key for new in news],
+            **{**shared, "args": [n.args for n in news], "kwargs": [n.kwargs for n in news]},
+        )
+    }
+    return [
+        Enqueued(job_id, True, *made[job_id]) if job_id in made else enqueue(db, new)
+        for job_id, new in zip(ids, news, strict=True)
+    ]
+
+
+def bear(
+    db: BaseDatabaseWrapper, new: NewJob, *, parent: UUID, root: UUID, epoch: int
+) -> UUID | None:
+    """Insert a child of a running job; None when the claim is lost or the tree cancelled.
+
+    Holds the tree's lock, shared, to the end of the transaction: a cancel of the tree that comes
+    later sees the child, one that came first is seen here.
+    """
+    child = uuid7()
+    with atomic(db):
+        rows(db, "share_tree", namespace=LOCK_NAMESPACE + LOCK_TREE, root=root)
+        params = new.params()
+        del params["delivery_id"]
+        born = rows(db, "birth", id=child, parent=parent, epoch=epoch, **params)
+    return child if born else None
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Say which job replays the dead letter; `id` is None when there is none to replay."""
+
+    id: UUID | None
+    queue_name: str = ""
+    already: bool = False
+
+
+def replay(
+    db: BaseDatabaseWrapper,
+    letter: int,
+    *,
+    args: str | None = None,
+    kwargs: str | None = None,
+    delay: timedelta = timedelta(0),
+    by: str = "",
+) -> Replayed:
+    """Make a new READY job of a dead one and mark the dead letter, in one transaction.
+
+    The lock on the dead letter decides between two replays; the second finds it marked. The
+    idempotency key moves to the new job.
+    """
+    with atomic(db):
+        found = rows(db, "lock_letter", letter=letter)
+        if not found:
+            return Replayed(None)
+        dead, replayed_at, key = found[0]
+        if replayed_at is not None:
+            return Replayed(None, already=True)
+        new = uuid7()
+        if key is not None:
+            rows(db, "free_key", id=dead)
+        queue = rows(
+            db,
+            "replay",
+            id=new,
+            dead=dead,
+            args=args,
+            kwargs=kwargs,
+            delay=delay,
+            idempotency_key=key,
+        )[0][1]
+        rows(db, "mark_replayed", letter=letter, new=new, by=by)
+    return Replayed(new, queue)

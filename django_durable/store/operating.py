@@ -1,0 +1,85 @@
+"""The verbs of an operator on jobs: cancel and run now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_durable.choices import JobStatus
+from django_durable.store.base import atomic, rows, wake_waiters
+from django_durable.store.enqueueing import LOCK_NAMESPACE, LOCK_TREE
+from django_durable.store.recording import Keep
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """Tell what a cancel did to one job: CANCELLED at once, or RUNNING with the request."""
+
+    id: UUID
+    status: JobStatus
+    name: str
+    reason: str
+
+
+def cancel(
+    db: BaseDatabaseWrapper, ids: Sequence[UUID], *, reason: str, tree: bool, keep: Keep
+) -> tuple[tuple[Cancelled, ...], frozenset[str]]:
+    """Cancel jobs, with `tree` all their unfinished descendants too; what had ended stays.
+
+    READY and WAITING jobs are CANCELLED at once; running ones get a request. Returns what was
+    changed and the queues in which waiters woke. The lock on each tree keeps births out until the
+    transaction ends; then rows are locked youngest first, as an ending does.
+    """
+    with atomic(db):
+        roots = sorted(row[0] for row in rows(db, "roots", ids=list(ids)))
+        for root in roots:
+            rows(db, "own_tree", namespace=LOCK_NAMESPACE + LOCK_TREE, root=root)
+        locked = [row[0] for row in rows(db, "lock_tree", ids=list(ids), whole=tree)]
+        if not locked:
+            return (), frozenset()
+        params = keep.params()
+        changed = tuple(
+            Cancelled(row[0], JobStatus(row[1]), *row[2:])
+            for row in rows(
+                db,
+                "cancel",
+                ids=locked,
+                reason=reason,
+                keep_completed=params["keep_completed"],
+                default_keep_completed=keep.completed,
+            )
+        )
+        ended = [change.id for change in changed if change.status is JobStatus.CANCELLED]
+        queues = wake_waiters(db, ended)
+    return changed, frozenset(queues)
+
+
+def run_now(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> list[tuple[UUID, str]]:
+    """End the delay or backoff of READY jobs; return (id, queue) of those that had one."""
+    with atomic(db):
+        return [(row[0], row[1]) for row in rows(db, "run_now", ids=list(ids))]
+
+
+def delete_trees(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> tuple[list[UUID], dict[str, int]]:
+    """Delete the trees of these roots with all that belongs to them, in the caller's transaction.
+
+    Returns the jobs that forbid it (not a root, or not ended), when nothing is deleted, and
+    otherwise the counts by table. The locks on the trees keep births out.
+    """
+    for root in sorted(ids):
+        rows(db, "own_tree", namespace=LOCK_NAMESPACE + LOCK_TREE, root=root)
+    tree = rows(db, "lock_whole_tree", ids=list(ids))
+    refused = [row[0] for row in tree if row[1] or row[2]]
+    if refused:
+        return refused, {}
+    all_ids = [row[0] for row in tree]
+    rows(db, "unlink_replays", ids=all_ids)
+    counts = {
+        "durable.Attempt": len(rows(db, "delete_attempts", ids=all_ids)),
+        "durable.DeadLetter": len(rows(db, "delete_letters", ids=all_ids)),
+        "durable.Job": len(rows(db, "delete_jobs", ids=all_ids)),
+    }
+    return [], counts

@@ -1,0 +1,52 @@
+"""The park of a run that waits: for the end of other jobs, for a moment, or for either."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import Enum
+from uuid import UUID
+
+from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_durable.store.base import atomic, rows
+from django_durable.store.recording import Right
+
+
+class Parked(Enum):
+    """Tell what a park came to."""
+
+    PARKED = "parked"
+    # All that it would wait for has ended: go on without parking.
+    READY = "ready"
+    # The claim is lost, or the cancellation of the job requested: `standing` tells which.
+    REFUSED = "refused"
+
+
+def park(
+    db: BaseDatabaseWrapper,
+    right: Right,
+    *,
+    awaited: Sequence[UUID] = (),
+    wake_at: datetime | None = None,
+    hold_key: bool = False,
+) -> Parked:
+    """Park a run until all awaited jobs have ended, or until `wake_at`; one commit.
+
+    The awaited rows are locked first and read in a later statement: an ending that comes before
+    is seen, one that comes after sees the await rows. Own row last, since an ending locks the
+    job before its waiters.
+    """
+    with atomic(db):
+        if awaited:
+            rows(db, "lock_awaited", ids=list(awaited))
+            started = rows(db, "start_awaits", waiter=right[0], ids=list(awaited))
+            if not started:
+                return Parked.READY
+            rows(db, "mark_awaited", ids=[row[0] for row in started])
+        parked = rows(db, "park", id=right[0], epoch=right[1], wake_at=wake_at, hold_key=hold_key)
+        if not parked:
+            transaction.set_rollback(True, using=db.alias)
+            return Parked.REFUSED
+    return Parked.PARKED

@@ -1,0 +1,278 @@
+"""The verbs of a claim's end: record, reject, give back, rescue; and the renewal of its lease.
+
+Each is guarded by (id, epoch): no row found means that the claim is lost, or that an earlier
+write of the same end did arrive and only its answer was lost; `standing` tells which.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_durable.choices import AttemptOutcome, DeathReason, JobStatus
+from django_durable.errortext import ErrorText
+from django_durable.store.base import atomic, rows, wake_waiters
+
+Right = tuple[UUID, int]
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Say how long ended jobs are kept: by job type where it differs from the settings."""
+
+    completed: timedelta | None
+    dead: timedelta | None
+    completed_by_name: Mapping[str, timedelta | None]
+    dead_by_name: Mapping[str, timedelta | None]
+
+    def params(self) -> dict[str, Any]:
+        """Return the parameters of the statements that end jobs."""
+        return {
+            "default_keep_completed": self.completed,
+            "default_keep_dead": self.dead,
+            "keep_completed": _as_json(self.completed_by_name),
+            "keep_dead": _as_json(self.dead_by_name),
+        }
+
+
+def _as_json(by_name: Mapping[str, timedelta | None]) -> str:
+    return json.dumps(
+        {
+            name: None if keep is None else f"{keep.total_seconds()} seconds"
+            for name, keep in by_name.items()
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Success:
+    """Hold the result of one claim, encoded."""
+
+    right: Right
+    result: str
+    keep: timedelta | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Hold how one claim failed; `delay` is the wait before the next attempt."""
+
+    right: Right
+    error: ErrorText
+    outcome: AttemptOutcome = AttemptOutcome.FAILED
+    retryable: bool = True
+    delay: timedelta = timedelta(0)
+    reason: DeathReason = DeathReason.EXHAUSTED
+    cancel: bool = False
+    cancel_reason: str = ""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Tell what became of one claim."""
+
+    id: UUID
+    epoch: int
+    name: str
+    queue_name: str
+    attempt: int
+    status: JobStatus
+    worker: str
+    claimed_at: datetime
+    run_after: datetime
+    now: datetime
+    cancel_reason: str
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Tell what a recording did: the ids that succeeded, what failed, and who got work by it."""
+
+    succeeded: frozenset[UUID] = frozenset()
+    failed: tuple[Ended, ...] = ()
+    woken_queues: frozenset[str] = frozenset()
+
+
+def record_successes(db: BaseDatabaseWrapper, successes: Sequence[Success]) -> Recorded:
+    """Record results in batches: one commit for the lone jobs, another for those with company.
+
+    A crash between the two leaves the second batch RUNNING, for the caller to record again.
+    """
+    lone = _update_succeeded(db, successes, alone=True)
+    rest = [success for success in successes if success.right[0] not in lone]
+    if not rest:
+        return Recorded(frozenset(lone))
+    with atomic(db):
+        others = _update_succeeded(db, rest, alone=False)
+        queues = wake_waiters(db, list(others))
+    return Recorded(frozenset(lone | others), (), frozenset(queues))
+
+
+def _update_succeeded(
+    db: BaseDatabaseWrapper, successes: Sequence[Success], *, alone: bool
+) -> set[UUID]:
+    found = rows(
+        db,
+        "record_success",
+        alone=alone,
+        ids=[success.right[0] for success in successes],
+        epochs=[success.right[1] for success in successes],
+        results=[success.result for success in successes],
+        keeps=[success.keep for success in successes],
+    )
+    return {row[0] for row in found}
+
+
+def record_failure(db: BaseDatabaseWrapper, failure: Failure, keep: Keep) -> Recorded:
+    """Record one failed, timed-out or cancelled attempt, in one commit.
+
+    The job becomes READY for its next attempt, DEAD with its dead letter, or CANCELLED (where
+    that was requested meanwhile, or `failure.cancel`). Nothing found: see the module's text.
+    """
+    with atomic(db):
+        found = rows(
+            db,
+            "record_failure",
+            id=failure.right[0],
+            epoch=failure.right[1],
+            outcome=failure.outcome.value,
+            retryable=failure.retryable,
+            delay=failure.delay,
+            reason=failure.reason.value,
+            cancel=failure.cancel,
+            cancel_reason=failure.cancel_reason,
+            **asdict(failure.error),
+            **keep.params(),
+        )
+        return _after_failure(db, found)
+
+
+def rescue(
+    db: BaseDatabaseWrapper, keep: Keep, *, claimers: Sequence[UUID] | None = None, limit: int = 100
+) -> Recorded:
+    """Record attempts whose lease has lapsed as lost; or, with `claimers`, all that those hold.
+
+    The jobs are READY again in their old place, DEAD when it was their last attempt, or CANCELLED
+    where that was requested. Rows that somebody else is writing are left; call again until fewer
+    than `limit` come back.
+    """
+    why = "the worker {worker} died" if claimers else "the lease of the worker {worker} lapsed"
+    with atomic(db):
+        found = rows(
+            db,
+            "rescue",
+            claimers=None if claimers is None else list(claimers),
+            limit=limit,
+            outcome=AttemptOutcome.LOST.value,
+            retryable=True,
+            delay=None,
+            reason=DeathReason.LOST.value,
+            cancel=False,
+            cancel_reason="",
+            error_class="LeaseLost",
+            message=f"{why} before the attempt ended",
+            traceback="",
+            **keep.params(),
+        )
+        return _after_failure(db, found)
+
+
+def _after_failure(db: BaseDatabaseWrapper, found: list[tuple[Any, ...]]) -> Recorded:
+    ended = tuple(Ended(*row[:5], JobStatus(row[5]), row[6] or "", *row[7:]) for row in found)
+    final = [end.id for end in ended if end.status is not JobStatus.READY]
+    queues = wake_waiters(db, final)
+    queues |= {end.queue_name for end in ended if end.status is JobStatus.READY}
+    return Recorded(frozenset(), ended, frozenset(queues))
+
+
+@dataclass(frozen=True)
+class Released:
+    """Name a claim that was taken back, and what became of its job."""
+
+    id: UUID
+    epoch: int
+    status: JobStatus
+    name: str
+    queue_name: str
+
+
+def release(
+    db: BaseDatabaseWrapper,
+    rights: Sequence[Right],
+    *,
+    keep: Keep,
+    delay: timedelta | None = None,
+    rejected: bool = False,
+    claimer: UUID | None = None,
+    held: Sequence[Right] = (),
+) -> tuple[Released, ...]:
+    """Take claims back without counting an attempt: a rejection, or a worker that stops.
+
+    With `claimer`, also those that stand under it and are not in `held`: what a claim took whose
+    answer was lost. Without `delay` the jobs are back in their old place.
+    """
+    with atomic(db):
+        found = rows(
+            db,
+            "release",
+            ids=[right[0] for right in rights],
+            epochs=[right[1] for right in rights],
+            claimer=claimer,
+            held_ids=[right[0] for right in held],
+            held_epochs=[right[1] for right in held],
+            delay=delay,
+            rejections=1 if rejected else 0,
+            keep_completed=keep.params()["keep_completed"],
+            default_keep_completed=keep.completed,
+        )
+        released = tuple(Released(row[0], row[1], JobStatus(row[2]), *row[3:]) for row in found)
+        wake_waiters(db, [r.id for r in released if r.status is JobStatus.CANCELLED])
+    return released
+
+
+def renew(db: BaseDatabaseWrapper, rights: Sequence[Right], lease: timedelta) -> dict[UUID, bool]:
+    """Renew the listed claims; for each renewed id: is its cancellation requested?
+
+    One that is missing is lost, or was being written at that moment: ask `standing`.
+    """
+    return dict(
+        rows(
+            db,
+            "renew",
+            ids=[right[0] for right in rights],
+            epochs=[right[1] for right in rights],
+            lease=lease,
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Tell how a job stands now."""
+
+    epoch: int
+    status: JobStatus
+    cancel_requested: bool
+
+    def holds(self, epoch: int) -> bool:
+        """Tell whether the claim of this epoch still has its job."""
+        return self.epoch == epoch and self.status is JobStatus.RUNNING
+
+    def ended_by(self, epoch: int) -> bool:
+        """Tell whether the job has ended under the claim of this epoch."""
+        final = (JobStatus.SUCCESSFUL, JobStatus.DEAD, JobStatus.CANCELLED)
+        return self.epoch == epoch and self.status in final
+
+
+def standing(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> dict[UUID, Standing]:
+    """Return how the listed jobs stand; one that is missing has been deleted."""
+    return {
+        row[0]: Standing(row[1], JobStatus(row[2]), row[3])
+        for row in rows(db, "standing", ids=list(ids))
+    }
