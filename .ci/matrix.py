@@ -17,14 +17,15 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 # Python, Django: each Django with a Python of about its age.
-PAIRS = [("3.11", "5.2"), ("3.12", "6.0"), ("3.13", "6.1")]
+PAIRS = [("3.11", "5.2"), ("3.12", "6.0"), ("3.13", "6.1"), ("3.14", "6.1")]
 
 
 def find_python(version: str) -> Path | None:
     """Return an interpreter of that version, from the PATH or from pyenv's folder."""
     folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    folders += sorted(pyenv.glob(f"{version}.*/bin"), reverse=True)
+    if os.access(pyenv, os.R_OK | os.X_OK):
+        folders += sorted(pyenv.glob(f"{version}.*/bin"), reverse=True)
     for folder in folders:
         program = shutil.which(f"python{version}", path=str(folder))
         # pyenv puts a program of each name on the PATH that refuses to run: ask it.

@@ -106,6 +106,7 @@ class Server:
         if self.is_running():
             self._port = self._read_pid_file()[1]
             return self
+        self._start_guard()
         self._make_cluster()
         # A pid file is a leftover now: its process is gone, or the number is another's.
         (self.cluster / "postmaster.pid").unlink(missing_ok=True)
@@ -113,12 +114,12 @@ class Server:
         for attempt in range(START_TRIES):
             self._port = fixed_port or _free_port()
             if self._pg_ctl("start", "-l", str(self.log), "-o", self._options()):
-                self._start_guard()
                 return self
             # Two passing reasons: the port was taken meanwhile, or children of a killed server
             # still hold its shared memory. They end by themselves and tell nobody, so try again.
             time.sleep(0.05 * attempt)
         self._port = fixed_port
+        self._end_guard()
         raise ServerError(f"PostgreSQL did not start in {self.folder}:\n{self._log_tail()}")
 
     def stop(self, mode: StopMode = "fast") -> None:
