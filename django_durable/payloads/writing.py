@@ -203,7 +203,7 @@ def _plain_key(key: object) -> str:
 def _moment(writer: Writer, value: datetime | time) -> Any:
     tag = "datetime" if isinstance(value, datetime) else "time"
     plain, zone = _wall_clock(value), value.tzinfo
-    if not value.fold and (zone is None or (type(zone) is timezone and not _own_name(zone))):
+    if not value.fold and _is_plain(zone):
         return {TAG: [tag, plain.replace(tzinfo=zone).isoformat()]}
     return {TAG: [tag, plain.isoformat(), value.fold, _zone(writer, zone)]}
 
@@ -213,6 +213,13 @@ def _wall_clock(value: datetime | time) -> datetime | time:
     if isinstance(value, datetime):
         return datetime(value.year, value.month, value.day, *clock)  # noqa: DTZ001 - added later
     return time(*clock)
+
+
+def _is_plain(zone: tzinfo | None) -> bool:
+    """Tell whether Python reads all of it back from ISO 8601; it drops an offset below a second."""
+    if not isinstance(zone, timezone):
+        return zone is None
+    return not zone.utcoffset(None).microseconds and _own_name(zone) is None
 
 
 def _own_name(zone: timezone) -> str | None:
@@ -228,7 +235,7 @@ def _zone(writer: Writer, zone: tzinfo | None) -> Any:
         return _known(zone.key)
     if isinstance(zone, timezone):
         name = _own_name(zone)
-        return [zone.utcoffset(None).total_seconds(), name and _str(writer, name)]
+        return [zone.utcoffset(None).total_seconds(), name if name is None else _str(writer, name)]
     kind = type(zone)
     raise Refused(
         f"has a time zone of type {kind.__module__}.{kind.__qualname__};"
