@@ -1,0 +1,32 @@
+"""What the rows tell people: why a job waits, what it went through, how much there is of all.
+
+Nothing here writes. Each function costs a fixed number of queries, whatever the tables hold.
+"""
+
+from django_durable.inspection.blocking import blocked_on, blocked_on_many
+from django_durable.inspection.counting import (
+    QueueCounts,
+    Summary,
+    queue_counts,
+    status_counts,
+    summary,
+)
+from django_durable.inspection.history import Entry, timeline, with_errors
+from django_durable.inspection.liveness import WorkerState, is_alive, with_liveness, worker_states
+
+__all__ = [
+    "Entry",
+    "QueueCounts",
+    "Summary",
+    "WorkerState",
+    "blocked_on",
+    "blocked_on_many",
+    "is_alive",
+    "queue_counts",
+    "status_counts",
+    "summary",
+    "timeline",
+    "with_errors",
+    "with_liveness",
+    "worker_states",
+]

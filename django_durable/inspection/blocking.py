@@ -1,0 +1,196 @@
+"""Why a job does not run now, in a sentence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count, OuterRef, Subquery
+from django.utils import timezone
+
+from django_durable import store
+from django_durable.choices import FINISHED, JobStatus
+from django_durable.inspection.history import ENDINGS
+from django_durable.inspection.liveness import with_liveness
+from django_durable.jobtypes import registry
+from django_durable.models import Attempt, Job, Queue, Worker
+from django_durable.querysets import ClockNow
+from django_durable.store.base import rows
+
+# So many awaited jobs of one waiter are counted, and so many names of job types are given.
+MOST_AWAITED = 1000
+MOST_NAMES = 3
+FIELDS = (
+    "name",
+    "queue_name",
+    "requires",
+    "status",
+    "attempt",
+    "rejections",
+    "due_at",
+    "concurrency_key",
+    "key_hash",
+)
+
+
+def blocked_on(job: Job) -> str:
+    """Say why the job does not run now; see `blocked_on_many`."""
+    return blocked_on_many([job])[job.pk]
+
+
+def blocked_on_many(jobs: Iterable[Job]) -> dict[UUID, str]:
+    """Say of each job, by its id, why it does not run now: "" if it runs or has ended.
+
+    Judges the rows as the database holds them now, by its clock, in at most six queries for any
+    number of jobs. What an earlier obstacle hides is not said: a paused queue, no worker, a
+    queue's limit, a concurrency key and full slots, in this order.
+    """
+    jobs = list(jobs)
+    answers = {job.pk: "" for job in jobs}
+    found = _reread([job.pk for job in jobs if job.status not in FINISHED])
+    parked = _awaited([job.pk for job in found if job.status == JobStatus.WAITING])
+    due = [job for job in found if job.due_at is not None and job.due_at <= job.now]
+    obstacles = _Obstacles.standing_before(due) if due else _Obstacles()
+    for job in found:
+        if job.due_at is not None and job.due_at <= job.now:
+            answers[job.pk] = obstacles.of(job)
+        elif job.status == JobStatus.WAITING:
+            answers[job.pk] = _parked(job, parked.get(job.pk))
+        else:
+            answers[job.pk] = _delayed(job)
+    return answers
+
+
+def _reread(ids: list[UUID]) -> list[Any]:
+    """Read the waiting ones anew: an instance in hand may be older than what happened since."""
+    if not ids:
+        return []
+    latest = Attempt.objects.filter(job=OuterRef("pk"), number=OuterRef("attempt"))
+    return list(
+        Job.all_objects.filter(pk__in=ids, status__in=[JobStatus.READY, JobStatus.WAITING])
+        .only(*FIELDS)
+        .annotate(now=ClockNow(), outcome=Subquery(latest.values("outcome")))
+    )
+
+
+def _moment(at: datetime) -> str:
+    return f"{timezone.localtime(at):%Y-%m-%d %H:%M:%S %Z}"
+
+
+def _delayed(job: Any) -> str:
+    until = _moment(job.due_at)
+    if job.outcome is not None:
+        return f"retrying at {until} after attempt {job.attempt} {ENDINGS[job.outcome]}"
+    if job.rejections:
+        times = "once" if job.rejections == 1 else f"{job.rejections} times"
+        return f"rejected {times}, offered again at {until}"
+    return f"scheduled until {until}"
+
+
+def _awaited(ids: list[UUID]) -> dict[UUID, Counter[str]]:
+    """Count what each parked job waits for, by job type."""
+    awaited: dict[UUID, Counter[str]] = {}
+    if ids:
+        found = rows(store.connection(), "awaited", ids=ids, reach=MOST_AWAITED)
+        for waiter, name, number in found:
+            awaited.setdefault(waiter, Counter())[name] = number
+    return awaited
+
+
+def _parked(job: Any, awaited: Counter[str] | None) -> str:
+    if awaited is None:
+        # Without a timer nothing but an event can wake it, and none is recorded.
+        return f"sleeping until {_moment(job.due_at)}" if job.due_at else "waiting to be woken"
+    total = awaited.total()
+    names = [
+        name if number == 1 else f"{number} x {name}" for name, number in awaited.most_common()
+    ]
+    if len(names) > MOST_NAMES:
+        names[MOST_NAMES:] = ["others"]
+    jobs = "1 job" if total == 1 else f"{total} jobs"
+    if total >= MOST_AWAITED:
+        jobs = f"{total} jobs or more"
+    limit = f", until {_moment(job.due_at)} at the latest" if job.due_at else ""
+    return f"waiting for {jobs} ({', '.join(names)}){limit}"
+
+
+@dataclass(frozen=True)
+class _Obstacles:
+    """Hold what may stand between due jobs and a worker."""
+
+    workers: Sequence[Worker] = ()
+    queues: dict[str, Queue] = field(default_factory=dict)
+    running: dict[str, int] = field(default_factory=dict)
+    holders: dict[int, list[Any]] = field(default_factory=dict)
+
+    @classmethod
+    def standing_before(cls, jobs: list[Any]) -> _Obstacles:
+        """Read what concerns these jobs, in four queries."""
+        queues = Queue.objects.in_bulk({job.queue_name for job in jobs})
+        limited = [queue.name for queue in queues.values() if queue.max_running is not None]
+        busy = Job.all_objects.running().filter(due_at__isnull=True, queue_name__in=limited)
+        keys = {job.key_hash for job in jobs if job.key_hash is not None}
+        held = Job.all_objects.filter(key_held=True, key_hash__in=keys)
+        holders: dict[int, list[Any]] = {}
+        for holder in held.only("status", "key_hash").order_by("pk"):
+            holders.setdefault(holder.key_hash, []).append(holder)
+        return cls(
+            list(with_liveness(Worker.objects.all()).filter(alive=True)),
+            queues,
+            dict(busy.values_list("queue_name").annotate(number=Count("pk"))),
+            holders,
+        )
+
+    def of(self, job: Any) -> str:
+        """Return the first obstacle of the job."""
+        queue = self.queues.get(job.queue_name)
+        if queue is not None and queue.paused:
+            return f"queue {queue.name!r} is paused"
+        missing = self._missing(job)
+        if missing:
+            return f"no live worker serves it: {missing}"
+        limit = queue.max_running if queue is not None else None
+        if limit is not None and self.running.get(job.queue_name, 0) >= limit:
+            return f"queue {job.queue_name!r} is at its limit of {limit} running jobs"
+        return self._key(job) or "waiting for a free slot"
+
+    def _missing(self, job: Any) -> str:
+        """Say what the workers lack, "" if one of them may take the job."""
+        if not self.workers:
+            return "none is running"
+        workers = [worker for worker in self.workers if not worker.draining]
+        if not workers:
+            return "all are draining"
+        workers = [worker for worker in workers if job.name in worker.job_names]
+        if not workers:
+            return f"nobody knows the job type {job.name!r}"
+        workers = [worker for worker in workers if _serves(worker, job.queue_name)]
+        if not workers:
+            return f"nobody who knows the job type serves queue {job.queue_name!r}"
+        if job.requires is None or any(job.requires in worker.capabilities for worker in workers):
+            return ""
+        return f"nobody who serves its queue and job type has capability {job.requires!r}"
+
+    def _key(self, job: Any) -> str:
+        holders = self.holders.get(job.key_hash, [])
+        job_type = registry.find(job.name)
+        if len(holders) < (job_type.options.concurrency_limit if job_type else 1):
+            return ""
+        first = holders[0]
+        verb = "runs" if first.status == JobStatus.RUNNING else "keeps it while parked"
+        if len(holders) > 1:
+            who = f"job {first.pk} and {len(holders) - 1} more hold it"
+        else:
+            who = f"job {first.pk} {verb}"
+        return f"held by concurrency key {job.concurrency_key!r} ({who})"
+
+
+def _serves(worker: Worker, queue_name: str) -> bool:
+    everything = not worker.queues or "*" in worker.queues
+    return (everything or queue_name in worker.queues) and (
+        queue_name not in worker.excluded_queues
+    )

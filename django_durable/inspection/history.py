@@ -1,0 +1,105 @@
+"""What a job went through, from its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from django.db.models import OuterRef, Subquery
+
+from django_durable.choices import AttemptOutcome, JobStatus
+from django_durable.models import Attempt, DeadLetter, Job
+
+if TYPE_CHECKING:
+    from django_durable.querysets import JobQuerySet
+
+# How an attempt ended, as the verb of a sentence.
+ENDINGS: dict[str, str] = {
+    AttemptOutcome.FAILED: "failed",
+    AttemptOutcome.TIMED_OUT: "timed out",
+    AttemptOutcome.LOST: "was lost",
+    AttemptOutcome.CANCELLED: "was cancelled",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Hold one moment of a job's life: `event` for programs, `text` for people."""
+
+    at: datetime
+    event: str
+    text: str
+
+
+def with_errors(jobs: JobQuerySet) -> JobQuerySet:
+    """Annotate jobs with `last_error_class` and `last_message`.
+
+    They are those of the latest attempt, None where it has not failed (or not ended).
+    """
+    latest = Attempt.objects.filter(job=OuterRef("pk"), number=OuterRef("attempt"))
+    return jobs.annotate(
+        last_error_class=Subquery(latest.values("error_class")),
+        last_message=Subquery(latest.values("message")),
+    )
+
+
+def timeline(job: Job, limit: int = 100) -> list[Entry]:
+    """Return what happened to the job, oldest first, with its last `limit` failed attempts."""
+    entries = [*_birth(job), *_attempts(job, limit), *_end(job)]
+    # The sort keeps the order of what happened at one moment.
+    return sorted(entries, key=lambda entry: entry.at)
+
+
+def _birth(job: Job) -> Iterator[Entry]:
+    letter = DeadLetter.objects.filter(replayed_as=job.pk).first()
+    if letter is None:
+        yield Entry(job.enqueued_at, "enqueued", "enqueued")
+    else:
+        yield Entry(job.enqueued_at, "enqueued", f"enqueued as the replay of {letter.job_id}")
+
+
+def _attempts(job: Job, limit: int) -> Iterator[Entry]:
+    failed = list(Attempt.objects.filter(job=job).order_by("-number")[: limit + 1])
+    if len(failed) > limit:
+        first = failed.pop()
+        yield Entry(
+            first.finished_at, "omitted", f"attempt {first.number} and those before are left out"
+        )
+    for attempt in reversed(failed):
+        if attempt.started_at is not None:
+            yield _started(attempt.started_at, attempt.number, attempt.worker)
+        error = ": ".join(part for part in (attempt.error_class, attempt.message) if part)
+        ending = f"attempt {attempt.number} {ENDINGS[attempt.outcome]}"
+        yield Entry(attempt.finished_at, attempt.outcome, f"{ending}: {error}" if error else ending)
+    # The latest attempt has a row of its own only once it has failed.
+    latest_failed = bool(failed) and failed[0].number == job.attempt
+    if job.attempt and job.claimed_at is not None and not latest_failed:
+        yield _started(job.claimed_at, job.attempt, job.worker or "")
+
+
+def _started(at: datetime, number: int, worker: str) -> Entry:
+    by = f" by worker {worker}" if worker else ""
+    return Entry(at, "started", f"attempt {number} taken{by}")
+
+
+def _end(job: Job) -> Iterator[Entry]:
+    if job.cancel_requested_at is not None and job.cancel_requested_at != job.finished_at:
+        yield Entry(job.cancel_requested_at, "cancel_requested", "cancellation requested")
+    letter: DeadLetter | None = job.dead_letter
+    if job.finished_at is not None:
+        yield Entry(job.finished_at, *_ending(job, letter))
+    if letter is not None and letter.replayed_at is not None:
+        new = letter.replayed_as_id or "a job that has been deleted"
+        by = f" by {letter.replayed_by}" if letter.replayed_by else ""
+        yield Entry(letter.replayed_at, "replayed", f"replayed as {new}{by}")
+
+
+def _ending(job: Job, letter: DeadLetter | None) -> tuple[str, str]:
+    if job.status == JobStatus.DEAD:
+        reason = letter.get_reason_display() if letter else "its dead letter has been deleted"
+        return "dead", f"dead: {reason}"
+    if job.status == JobStatus.CANCELLED:
+        return "cancelled", f"cancelled: {job.cancel_reason}" if job.cancel_reason else "cancelled"
+    return "succeeded", "succeeded"

@@ -1,0 +1,67 @@
+"""Workers as they stand now, by the database's clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count, DurationField, ExpressionWrapper, F, Q, QuerySet, Value
+from django.db.models.fields import BooleanField
+from django.db.models.functions import Coalesce
+
+from django_durable.conf import conf
+from django_durable.models import Job, Worker
+from django_durable.querysets import ClockNow
+
+
+@dataclass(frozen=True)
+class WorkerState:
+    """Hold a worker's row, whether it lives, and how many jobs it runs."""
+
+    worker: Worker
+    alive: bool
+    running: int
+
+    @property
+    def state(self) -> str:
+        """Return "running", "draining" (claims nothing more) or "dead"."""
+        if not self.alive:
+            return "dead"
+        return "draining" if self.worker.draining else "running"
+
+
+def with_liveness(workers: QuerySet[Worker]) -> QuerySet[Any]:
+    """Annotate each worker with `alive`: it has been heard of within twice its lease."""
+    lease = Coalesce(F("lease"), Value(conf.lease, output_field=DurationField()))
+    return workers.annotate(
+        alive=ExpressionWrapper(
+            Q(heartbeat_at__gt=ClockNow() - lease - lease), output_field=BooleanField()
+        )
+    )
+
+
+def is_alive(worker: Worker) -> bool:
+    """Tell whether the worker has been heard of within twice its lease.
+
+    Costs a query, unless the worker comes from `with_liveness`. A row that is gone is not alive.
+    """
+    known: bool | None = getattr(worker, "alive", None)
+    if known is not None:
+        return known
+    found = with_liveness(Worker.objects.filter(pk=worker.pk)).filter(alive=True)
+    return found.exists()
+
+
+def worker_states() -> list[WorkerState]:
+    """Return all workers, the living first, with the number of jobs that each runs."""
+    running = dict(
+        Job.all_objects.running()
+        .filter(due_at__isnull=True)
+        .values_list("worker")
+        .annotate(number=Count("pk"))
+    )
+    workers = with_liveness(Worker.objects.all()).order_by("-alive", "name", "-heartbeat_at")
+    # A name that was used again stands for the newest of its incarnations, which comes first.
+    return [
+        WorkerState(worker, is_alive(worker), running.pop(worker.name, 0)) for worker in workers
+    ]
