@@ -51,7 +51,7 @@ class Backoff:
             raise ValueError(f"attempts are counted from 1: {attempt}")
         initial, maximum = self.initial.total_seconds(), self.maximum.total_seconds()
         try:
-            wait = min(initial * self.factor ** (attempt - 1), maximum)
+            wait = min(initial * float(self.factor) ** (attempt - 1), maximum)
         except OverflowError:
             wait = maximum if initial else 0.0
         return timedelta(seconds=wait * (1 + self.jitter * (2 * random() - 1)))

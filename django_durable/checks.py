@@ -182,7 +182,7 @@ def _unknown_settings() -> list[CheckMessage]:
 
 
 def _meant(name: object, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(str(name), known, n=1)
+    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.8)
     return f"Did you mean {near[0]}?" if near else f"There is only {', '.join(sorted(known))}."
 
 
@@ -207,8 +207,7 @@ def check_engines(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Chec
 
 
 def _aliases() -> list[str]:
-    wanted: list[object] = [conf.database, conf.listen_database]
-    return [alias for alias in dict.fromkeys(wanted) if isinstance(alias, str) and _is_alias(alias)]
+    return list(dict.fromkeys(filter(_is_alias, (conf.database, conf.listen_database or ""))))
 
 
 def _has_psycopg3() -> bool:

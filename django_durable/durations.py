@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from datetime import timedelta
 from typing import NamedTuple
@@ -97,14 +96,11 @@ def seconds(value: object) -> float | None:
     """
     if value is None:
         return None
-    if isinstance(value, timedelta):
-        number = value.total_seconds()
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        number = float(value)
-    else:
+    if isinstance(value, bool) or not isinstance(value, (timedelta, int, float)):
         raise TypeError(
             f"a timeout is a number of seconds, a timedelta or None, not {type(value).__name__}"
         )
-    if not (math.isfinite(number) and 0 <= number <= timedelta.max.total_seconds()):
-        raise ValueError(f"a timeout must be from 0 on and finite: {value!r}")
-    return number
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    if not 0 <= number <= timedelta.max.total_seconds():
+        raise ValueError(f"a timeout must be from 0 on and finite: {value!s:.100}")
+    return float(number)
