@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 
 # Called with the name of each point that is reached: every statement of the store by the name of
@@ -13,3 +15,25 @@ def reach(point: str) -> None:
     """Let an armed test act at this point."""
     if hook is not None:
         hook(point)
+
+
+def arm_from_environment() -> None:
+    """Arm the point that `DURABLE_FAULT` names ("point" or "point:n", its n-th time): SIGKILL there.
+
+    For tests of what a process leaves behind that dies between two statements.
+    """
+    global hook
+    wanted = os.environ.get("DURABLE_FAULT")
+    if not wanted:
+        return
+    name, _, count = wanted.partition(":")
+    left = int(count or 1)
+
+    def kill(point: str) -> None:
+        nonlocal left
+        if point == name:
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    hook = kill

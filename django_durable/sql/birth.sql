@@ -1,4 +1,5 @@
--- Insert a child, if the claim of its parent stands and nothing of it was cancelled.
+-- Insert a child, if the claim of its parent stands, and as long as it does, and nothing of it was
+-- cancelled.
 INSERT INTO durable_job (
     id, root_id, parent_id, depth, awaited, name, queue_name, requires, priority, args, kwargs,
     metadata, options, max_attempts, enqueued_at, run_after, due_at, idempotency_key, concurrency_key
@@ -19,4 +20,5 @@ CROSS JOIN (
 WHERE
     p.id = %(parent)s AND p.epoch = %(epoch)s AND p.status = 'RUNNING'
     AND p.cancel_requested_at IS NULL
+FOR SHARE OF p
 RETURNING id

@@ -3,6 +3,10 @@ verdict AS MATERIALIZED (
     SELECT
         doomed.*,
         CASE
+            WHEN %(cancel)s AND doomed.cancel_requested_at IS NULL THEN %(cancel_reason)s
+            ELSE doomed.cancel_reason
+        END AS reason,
+        CASE
             WHEN doomed.cancel_requested_at IS NOT NULL OR %(cancel)s THEN 'CANCELLED'
             WHEN NOT %(retryable)s OR doomed.attempt >= doomed.max_attempts THEN 'DEAD'
             ELSE 'READY'
@@ -13,8 +17,13 @@ verdict AS MATERIALIZED (
 changed AS (
     UPDATE durable_job AS j SET
         status = v.becomes,
-        run_after = CASE WHEN v.becomes = 'READY' THEN COALESCE(v.now + %(delay)s::interval, j.run_after) ELSE j.run_after END,
-        due_at = CASE WHEN v.becomes = 'READY' THEN COALESCE(v.now + %(delay)s::interval, j.run_after) END,
+        run_after = CASE
+            WHEN v.becomes = 'READY' THEN COALESCE(v.now + %(delay)s::interval, j.run_after)
+            ELSE j.run_after
+        END,
+        due_at = CASE
+            WHEN v.becomes = 'READY' THEN COALESCE(v.now + %(delay)s::interval, j.run_after)
+        END,
         finished_at = CASE WHEN v.becomes <> 'READY' THEN v.now END,
         kept_until = CASE
             WHEN v.becomes = 'READY' OR j.parent_id IS NOT NULL THEN NULL
@@ -24,7 +33,7 @@ changed AS (
             ELSE v.now +
 -- include: keep_completed
         END,
-        cancel_reason = CASE WHEN %(cancel)s AND v.cancel_requested_at IS NULL THEN %(cancel_reason)s ELSE j.cancel_reason END,
+        cancel_reason = v.reason,
         lease_until = NULL, claimer = NULL, key_held = FALSE, resumed = FALSE
     FROM verdict AS v
     WHERE j.id = v.id
@@ -37,7 +46,7 @@ attempts AS (
     SELECT
         v.id, v.attempt, COALESCE(v.worker, ''), v.claimed_at, v.now,
         CASE WHEN v.becomes = 'CANCELLED' AND %(outcome)s = 'failed' THEN 'cancelled' ELSE %(outcome)s END,
-        %(error_class)s, replace(%(message)s, '{worker}', COALESCE(v.worker, '')), %(traceback)s
+        %(error_class)s, v.message, %(traceback)s
     FROM verdict AS v
     ON CONFLICT (job_id, number) DO NOTHING
 ),
@@ -47,12 +56,12 @@ letters AS (
         hook_due_at
     )
     SELECT
-        v.id, %(reason)s, %(error_class)s, replace(%(message)s, '{worker}', COALESCE(v.worker, '')),
+        v.id, %(reason)s, %(error_class)s, v.message,
         %(traceback)s, v.now, v.attempt, '', v.now
     FROM verdict AS v
     WHERE v.becomes = 'DEAD'
 )
 SELECT
     v.id, v.epoch, v.name, v.queue_name, v.attempt, v.becomes, v.worker, v.claimed_at, v.run_after, v.now,
-    v.cancel_reason
+    v.reason
 FROM verdict AS v

@@ -1,14 +1,20 @@
--- Lock the unfinished jobs of a tree, youngest first: children before those that wait for them.
+-- Lock the unfinished jobs of a tree and all that wait for them, in the one order; tell which are
+-- of the tree.
 WITH RECURSIVE tree AS (
-    SELECT id FROM durable_job WHERE id = ANY(%(ids)s::uuid[])
+    SELECT id, finished_at FROM durable_job WHERE id = ANY(%(ids)s::uuid[])
     UNION
-    SELECT child.id
+    SELECT child.id, child.finished_at
     FROM tree
     INNER JOIN durable_job AS child ON tree.id = child.parent_id
     WHERE %(whole)s
-)
-SELECT j.id
+),
+living AS MATERIALIZED (SELECT id FROM tree WHERE finished_at IS NULL)
+SELECT j.id, j.id IN (SELECT id FROM living) AS in_tree
 FROM durable_job AS j
-WHERE j.id IN (SELECT id FROM tree) AND j.finished_at IS NULL
+WHERE j.id IN (
+    SELECT id FROM living
+    UNION
+    SELECT waiter_id FROM durable_await WHERE awaited_id IN (SELECT id FROM living)
+)
 ORDER BY j.id DESC
-FOR NO KEY UPDATE
+FOR NO KEY UPDATE OF j

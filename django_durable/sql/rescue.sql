@@ -1,17 +1,17 @@
--- Record the attempts whose lease has lapsed, or whose claimer is known to be dead, as lost.
+-- Record the locked claims that are lost. One whose waiter is not locked too is left.
 WITH doomed AS MATERIALIZED (
     SELECT
         id, epoch, name, queue_name, attempt, max_attempts, cancel_requested_at, cancel_reason,
-        worker, claimed_at, run_after
+        worker, claimed_at, run_after,
+        replace(%(message)s::text, '{worker}', COALESCE(worker, '')) AS message
     FROM durable_job
     WHERE
-        status = 'RUNNING' AND due_at IS NULL
-        AND CASE
-            WHEN %(claimers)s::uuid[] IS NULL THEN lease_until < statement_timestamp() + %(offset)s::interval
-            ELSE claimer = ANY(%(claimers)s::uuid[])
-        END
-    ORDER BY id DESC
-    LIMIT %(limit)s
-    FOR NO KEY UPDATE SKIP LOCKED
+        id = ANY(%(ids)s::uuid[])
+        AND NOT EXISTS (
+            SELECT FROM durable_await AS a
+            WHERE a.awaited_id = durable_job.id AND a.waiter_id <> ALL(%(ids)s::uuid[])
+        )
+        AND
+-- include: lost_claims
 ),
 -- include: fail_tail

@@ -32,4 +32,5 @@ WHERE j.id = locked.id
 RETURNING
     j.id, j.epoch, j.name, j.queue_name, j.priority, j.attempt, j.max_attempts, j.args, j.kwargs,
     j.options, j.run_after, locked.due_at, j.claimed_at, j.rejections, j.resumed, j.parent_id,
-    j.root_id, j.depth, j.delivery_id, j.concurrency_key, j.lane
+    j.root_id, j.depth, j.delivery_id, j.concurrency_key, j.idempotency_key, j.requires,
+    j.metadata, j.enqueued_at, j.started_at, j.lane

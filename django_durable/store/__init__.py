@@ -14,18 +14,20 @@ frozen dataclass, a count or ids; it never logs and sends no Django signal.
     release             RUNNING                 READY, CANCELLED (reject, give back)
     rescue              RUNNING                 READY, DEAD, CANCELLED (lease lapsed)
     park                RUNNING                 WAITING
-    wake_waiters        WAITING                 READY (inside the verb that ends the awaited)
+    (any verb's end)    WAITING                 READY (what waited for the job that ended)
     cancel              READY, WAITING          CANCELLED; a RUNNING job gets a request
     run_now             READY                   READY (due now)
 
-The one lock order: a tree's advisory lock, then budgets (tried, never waited for), then job rows,
-youngest first, the awaited before its waiters. What depends on other rows (a wake, a limit, a
-tree) locks first and reads in a later statement, since under READ COMMITTED a statement that has
-waited for a lock still sees the other rows as they were when it began. Row locks are FOR NO KEY
-UPDATE, which foreign-key checks do not wait for.
+The one lock order: a tree's advisory lock, then budgets (tried, never waited for), then job rows
+by id, youngest first, all in one statement: the jobs that may end together with those that wait
+for them. What depends on other rows (a wake, a limit, a tree) locks first and reads in a later
+statement, since under READ COMMITTED a statement that has waited for a lock still sees the other
+rows as they were when it began; a waiter that came in between makes the verb begin again
+(`ending`). Row locks are FOR NO KEY UPDATE, which foreign-key checks do not wait for. A claim, a
+renewal and a rescue wait for no lock.
 """
 
-from django_durable.store.base import connection, wake_waiters
+from django_durable.store.base import connection
 from django_durable.store.claiming import Claim, Claims, Lane, Owner, Scope
 from django_durable.store.enqueueing import (
     Enqueued,
@@ -52,6 +54,7 @@ from django_durable.store.recording import (
     release,
     renew,
     rescue,
+    show_progress,
     standing,
 )
 from django_durable.store.workers import (
@@ -100,8 +103,8 @@ __all__ = [
     "rescue",
     "retire",
     "run_now",
+    "show_progress",
     "settle_hooks",
     "standing",
     "take_hooks",
-    "wake_waiters",
 ]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db import connections, transaction
@@ -16,6 +17,7 @@ from django_durable import faults
 from django_durable.conf import conf
 
 NO_OFFSET = timedelta(0)
+T = TypeVar("T")
 
 
 def connection() -> BaseDatabaseWrapper:
@@ -55,17 +57,42 @@ def atomic(db: BaseDatabaseWrapper) -> transaction.Atomic:
     return transaction.atomic(using=db.alias)
 
 
-def wake_waiters(db: BaseDatabaseWrapper, ended: list[UUID]) -> set[str]:
+class LateWaiter(Exception):  # noqa: N818 - it is no error
+    """A job began to wait for one that was just being locked, so that not all waiters are."""
+
+
+def ending(db: BaseDatabaseWrapper, verb: Callable[[], T]) -> T:
+    """Run a verb that ends jobs in one transaction, anew if a waiter came too late to be locked.
+
+    In the caller's transaction it is a savepoint, whose locks a rollback gives back too.
+    """
+    while True:
+        try:
+            with atomic(db):
+                return verb()
+        except LateWaiter:
+            continue
+
+
+def lock_with_waiters(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> set[UUID]:
+    """Lock jobs that may end and all that wait for them, in the one order; return whose locks."""
+    return {row[0] for row in rows(db, "lock_with_waiters", ids=list(ids))}
+
+
+def wake_waiters(db: BaseDatabaseWrapper, ended: Sequence[UUID], locked: set[UUID]) -> set[str]:
     """Wake the parked jobs that waited for the ended ones; return the queues that got work.
 
-    To be called in the transaction that ended them, after the statement that did. The waiters are
-    locked first and judged in a later statement, since two endings at once would otherwise each
-    see the other's await row and both leave the waiter asleep.
+    To be called in the transaction that ended them, after the statement that did. The waiters
+    are locked already and judged only now, in later statements: two endings at once would
+    otherwise each see the other's await row and both leave the waiter asleep. Raises `LateWaiter`
+    for one that is not in `locked`: locking it now could be a deadlock.
     """
     if not ended:
         return set()
-    waiters = [row[0] for row in rows(db, "lock_waiters", ids=ended)]
-    rows(db, "end_awaits", ids=ended)
+    freed = rows(db, "end_awaits", ids=list(ended))
+    waiters = {row[0] for row in freed}
+    if not waiters <= locked:
+        raise LateWaiter
     if not waiters:
         return set()
-    return {row[1] for row in rows(db, "wake", waiters=waiters)}
+    return {row[1] for row in rows(db, "wake", waiters=list(waiters))}

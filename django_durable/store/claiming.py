@@ -99,6 +99,11 @@ class Claim:
     depth: int
     delivery_id: UUID | None
     concurrency_key: str | None
+    idempotency_key: str | None
+    requires: str | None
+    metadata: dict[str, str]
+    enqueued_at: datetime
+    started_at: datetime
 
 
 class Claims:
@@ -189,9 +194,10 @@ class Claims:
         claims = []
         for *columns, lane in found:
             claim = Claim(*columns)
-            if isinstance(claim.options, str):
+            for name in ("options", "metadata"):
                 # Django's connections hand jsonb over as text.
-                object.__setattr__(claim, "options", json.loads(claim.options))
+                text = getattr(claim, name)
+                object.__setattr__(claim, name, {} if text == "{}" else json.loads(text))
             claims.append(claim)
             # A lane's jobs are taken in due order, so that what lies before is (as good as) empty.
             self._bounds[lane] = max(self._bounds.get(lane, LONG_AGO), claim.due_at)

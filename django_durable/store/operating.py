@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.choices import JobStatus
-from django_durable.store.base import atomic, rows, wake_waiters
+from django_durable.store.base import atomic, ending, rows, wake_waiters
 from django_durable.store.enqueueing import LOCK_NAMESPACE, LOCK_TREE
 from django_durable.store.recording import Keep
 
@@ -31,30 +31,31 @@ def cancel(
 
     READY and WAITING jobs are CANCELLED at once; running ones get a request. Returns what was
     changed and the queues in which waiters woke. The lock on each tree keeps births out until the
-    transaction ends; then rows are locked youngest first, as an ending does.
+    transaction ends.
     """
-    with atomic(db):
-        roots = sorted(row[0] for row in rows(db, "roots", ids=list(ids)))
-        for root in roots:
-            rows(db, "own_tree", namespace=LOCK_NAMESPACE + LOCK_TREE, root=root)
-        locked = [row[0] for row in rows(db, "lock_tree", ids=list(ids), whole=tree)]
-        if not locked:
-            return (), frozenset()
-        params = keep.params()
+
+    def cancel_locked() -> tuple[tuple[Cancelled, ...], frozenset[str]]:
+        _own_trees(db, [row[0] for row in rows(db, "roots", ids=list(ids))])
+        locked = dict(rows(db, "lock_tree", ids=list(ids), whole=tree))
         changed = tuple(
             Cancelled(row[0], JobStatus(row[1]), *row[2:])
             for row in rows(
                 db,
                 "cancel",
-                ids=locked,
+                ids=[job for job, in_tree in locked.items() if in_tree],
                 reason=reason,
-                keep_completed=params["keep_completed"],
+                keep_completed=keep.params()["keep_completed"],
                 default_keep_completed=keep.completed,
             )
         )
         ended = [change.id for change in changed if change.status is JobStatus.CANCELLED]
-        queues = wake_waiters(db, ended)
-    return changed, frozenset(queues)
+        return changed, frozenset(wake_waiters(db, ended, set(locked)))
+
+    return ending(db, cancel_locked)
+
+
+def _own_trees(db: BaseDatabaseWrapper, roots: Sequence[UUID]) -> None:
+    rows(db, "own_trees", namespace=LOCK_NAMESPACE + LOCK_TREE, roots=list(roots))
 
 
 def run_now(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> list[tuple[UUID, str]]:
@@ -69,8 +70,7 @@ def delete_trees(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> tuple[list[UUI
     Returns the jobs that forbid it (not a root, or not ended), when nothing is deleted, and
     otherwise the counts by table. The locks on the trees keep births out.
     """
-    for root in sorted(ids):
-        rows(db, "own_tree", namespace=LOCK_NAMESPACE + LOCK_TREE, root=root)
+    _own_trees(db, ids)
     tree = rows(db, "lock_whole_tree", ids=list(ids))
     refused = [row[0] for row in tree if row[1] or row[2]]
     if refused:

@@ -34,18 +34,26 @@ def park(
 ) -> Parked:
     """Park a run until all awaited jobs have ended, or until `wake_at`; one commit.
 
-    The awaited rows are locked first and read in a later statement: an ending that comes before
-    is seen, one that comes after sees the await rows. Own row last, since an ending locks the
-    job before its waiters.
+    The awaited rows are locked first, with the run's own, and read in a later statement: an
+    ending that comes before is seen, one that comes after sees the await rows. What an earlier
+    park waited for is forgotten.
     """
     with atomic(db):
         if awaited:
-            rows(db, "lock_awaited", ids=list(awaited))
+            rows(db, "lock_jobs", ids=[*awaited, right[0]])
             started = rows(db, "start_awaits", waiter=right[0], ids=list(awaited))
             if not started:
                 return Parked.READY
             rows(db, "mark_awaited", ids=[row[0] for row in started])
-        parked = rows(db, "park", id=right[0], epoch=right[1], wake_at=wake_at, hold_key=hold_key)
+        parked = rows(
+            db,
+            "park",
+            id=right[0],
+            epoch=right[1],
+            awaited=list(awaited),
+            wake_at=wake_at,
+            hold_key=hold_key,
+        )
         if not parked:
             transaction.set_rollback(True, using=db.alias)
             return Parked.REFUSED

@@ -17,7 +17,13 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.choices import AttemptOutcome, DeathReason, JobStatus
 from django_durable.errortext import ErrorText
-from django_durable.store.base import atomic, rows, wake_waiters
+from django_durable.store.base import (
+    atomic,
+    ending,
+    lock_with_waiters,
+    rows,
+    wake_waiters,
+)
 
 Right = tuple[UUID, int]
 
@@ -108,10 +114,16 @@ def record_successes(db: BaseDatabaseWrapper, successes: Sequence[Success]) -> R
     rest = [success for success in successes if success.right[0] not in lone]
     if not rest:
         return Recorded(frozenset(lone))
-    with atomic(db):
-        others = _update_succeeded(db, rest, alone=False)
-        queues = wake_waiters(db, list(others))
+    others, queues = ending(db, lambda: _end_awaited(db, rest))
     return Recorded(frozenset(lone | others), (), frozenset(queues))
+
+
+def _end_awaited(
+    db: BaseDatabaseWrapper, successes: Sequence[Success]
+) -> tuple[set[UUID], set[str]]:
+    locked = lock_with_waiters(db, [success.right[0] for success in successes])
+    ended = _update_succeeded(db, successes, alone=False)
+    return ended, wake_waiters(db, list(ended), locked)
 
 
 def _update_succeeded(
@@ -135,7 +147,9 @@ def record_failure(db: BaseDatabaseWrapper, failure: Failure, keep: Keep) -> Rec
     The job becomes READY for its next attempt, DEAD with its dead letter, or CANCELLED (where
     that was requested meanwhile, or `failure.cancel`). Nothing found: see the module's text.
     """
-    with atomic(db):
+
+    def record() -> Recorded:
+        locked = lock_with_waiters(db, [failure.right[0]])
         found = rows(
             db,
             "record_failure",
@@ -150,7 +164,9 @@ def record_failure(db: BaseDatabaseWrapper, failure: Failure, keep: Keep) -> Rec
             **asdict(failure.error),
             **keep.params(),
         )
-        return _after_failure(db, found)
+        return _after_failure(db, found, locked)
+
+    return ending(db, record)
 
 
 def rescue(
@@ -159,16 +175,19 @@ def rescue(
     """Record attempts whose lease has lapsed as lost; or, with `claimers`, all that those hold.
 
     The jobs are READY again in their old place, DEAD when it was their last attempt, or CANCELLED
-    where that was requested. Rows that somebody else is writing are left; call again until fewer
-    than `limit` come back.
+    where that was requested. Waits for no lock: what somebody else is writing, or whose waiter
+    he is writing, is left; call again until fewer than `limit` come back.
     """
     why = "the worker {worker} died" if claimers else "the lease of the worker {worker} lapsed"
+    lost = {"claimers": None if claimers is None else list(claimers)}
     with atomic(db):
+        locked = {row[0] for row in rows(db, "lock_lost", limit=limit, **lost)}
+        if not locked:
+            return Recorded()
         found = rows(
             db,
             "rescue",
-            claimers=None if claimers is None else list(claimers),
-            limit=limit,
+            ids=list(locked),
             outcome=AttemptOutcome.LOST.value,
             retryable=True,
             delay=None,
@@ -178,15 +197,18 @@ def rescue(
             error_class="LeaseLost",
             message=f"{why} before the attempt ended",
             traceback="",
+            **lost,
             **keep.params(),
         )
-        return _after_failure(db, found)
+        return _after_failure(db, found, locked)
 
 
-def _after_failure(db: BaseDatabaseWrapper, found: list[tuple[Any, ...]]) -> Recorded:
+def _after_failure(
+    db: BaseDatabaseWrapper, found: list[tuple[Any, ...]], locked: set[UUID]
+) -> Recorded:
     ended = tuple(Ended(*row[:5], JobStatus(row[5]), row[6] or "", *row[7:]) for row in found)
     final = [end.id for end in ended if end.status is not JobStatus.READY]
-    queues = wake_waiters(db, final)
+    queues = wake_waiters(db, final, locked)
     queues |= {end.queue_name for end in ended if end.status is JobStatus.READY}
     return Recorded(frozenset(), ended, frozenset(queues))
 
@@ -215,25 +237,39 @@ def release(
     """Take claims back without counting an attempt: a rejection, or a worker that stops.
 
     With `claimer`, also those that stand under it and are not in `held`: what a claim took whose
-    answer was lost. Without `delay` the jobs are back in their old place.
+    answer was lost. Without `delay` the jobs are back in their old place. Those whose cancellation
+    was requested end CANCELLED, in a second commit; a crash before it leaves them RUNNING, for
+    the caller to release again.
     """
-    with atomic(db):
-        found = rows(
+    whose = {
+        "ids": [right[0] for right in rights],
+        "epochs": [right[1] for right in rights],
+        "claimer": claimer,
+        "held_ids": [right[0] for right in held],
+        "held_epochs": [right[1] for right in held],
+    }
+    found = rows(db, "give_back", delay=delay, rejections=1 if rejected else 0, **whose)
+    back = [Released(row[0], row[1], JobStatus.READY, *row[2:]) for row in found]
+    if claimer is None and len(back) == len(rights):
+        return tuple(back)
+
+    def end_requested() -> list[Released]:
+        locked = {row[0] for row in rows(db, "lock_requested", **whose)}
+        if not locked:
+            return []
+        ended = rows(
             db,
-            "release",
-            ids=[right[0] for right in rights],
-            epochs=[right[1] for right in rights],
-            claimer=claimer,
-            held_ids=[right[0] for right in held],
-            held_epochs=[right[1] for right in held],
-            delay=delay,
+            "cancel_claimed",
+            locked=list(locked),
             rejections=1 if rejected else 0,
             keep_completed=keep.params()["keep_completed"],
             default_keep_completed=keep.completed,
+            **whose,
         )
-        released = tuple(Released(row[0], row[1], JobStatus(row[2]), *row[3:]) for row in found)
-        wake_waiters(db, [r.id for r in released if r.status is JobStatus.CANCELLED])
-    return released
+        wake_waiters(db, [row[0] for row in ended], locked)
+        return [Released(row[0], row[1], JobStatus.CANCELLED, *row[2:]) for row in ended]
+
+    return (*back, *ending(db, end_requested))
 
 
 def renew(db: BaseDatabaseWrapper, rights: Sequence[Right], lease: timedelta) -> dict[UUID, bool]:
@@ -250,6 +286,15 @@ def renew(db: BaseDatabaseWrapper, rights: Sequence[Right], lease: timedelta) ->
             lease=lease,
         )
     )
+
+
+def show_progress(db: BaseDatabaseWrapper, right: Right, progress: str) -> bool | None:
+    """Write the progress (JSON text) of a run; None when its claim is lost.
+
+    Otherwise: is its cancellation requested?
+    """
+    found = rows(db, "show_progress", id=right[0], epoch=right[1], progress=progress)
+    return bool(found[0][0]) if found else None
 
 
 @dataclass(frozen=True)

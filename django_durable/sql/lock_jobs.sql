@@ -1,2 +1,2 @@
--- Lock the awaited jobs, so that none of them ends between the look and the park.
+-- Lock the jobs in the one order; see lock_with_waiters.sql.
 SELECT id FROM durable_job WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id DESC FOR NO KEY UPDATE

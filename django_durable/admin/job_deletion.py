@@ -1,0 +1,114 @@
+"""Deleting jobs from the admin: whole trees that have ended, by Django's own pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin import actions
+from django.db import transaction
+from django.db.models import ProtectedError, Q, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.html import format_html
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from django_durable.admin import display
+from django_durable.admin.base import MAX_SELECTED
+from django_durable.admin.operating import OperationsAdmin, one_commit
+from django_durable.conf import conf
+from django_durable.models import Attempt, DeadLetter, Job
+
+# How many of the jobs that forbid a deletion are named, and how many rows are counted exactly.
+NAMED = 20
+MOST_COUNTED = 10_000
+
+
+class DeletesTrees(OperationsAdmin):
+    """Say what a deletion takes along in a fixed number of bounded queries, and refuse cleanly."""
+
+    def get_deleted_objects(self, objs: Iterable[Any], request: HttpRequest) -> Any:
+        """Replace Django's collector, which would load every descendant."""
+        jobs = list(objs[:MAX_SELECTED] if isinstance(objs, QuerySet) else objs)
+        ids = [job.pk for job in jobs]
+        protected = [self._named(job) for job in _forbidding(ids)]
+        if protected:
+            return [], {}, set(), protected
+        members = Job.all_objects.filter(_in_trees(ids))
+        counts = {
+            Job._meta.verbose_name_plural: _bounded(members),
+            Attempt._meta.verbose_name_plural: _bounded(
+                Attempt.objects.filter(_in_trees(ids, "job__"))
+            ),
+            DeadLetter._meta.verbose_name_plural: _bounded(
+                DeadLetter.objects.filter(_in_trees(ids, "job__"))
+            ),
+        }
+        named = [self._named(job) for job in jobs]
+        return named, {name: count for name, count in counts.items() if count != "0"}, set(), []
+
+    @admin.action(permissions=["delete"], description=_("Delete selected %(verbose_name_plural)s"))
+    def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        """Do what Django's action does, within bounds; a job that must stay is a message."""
+        chosen = self.chosen(request, queryset)
+        if not self.within_bounds(request, list(chosen[: MAX_SELECTED + 1])):
+            return None
+        if request.POST.get("confirm") == "yes":
+            # What confirms every other action confirms this one too.
+            confirmed = request.POST.copy()
+            confirmed["post"] = "yes"
+            request.POST = confirmed  # type: ignore[assignment]
+        try:
+            with one_commit():
+                response: HttpResponse | None = actions.delete_selected(self, request, chosen)
+        except ProtectedError:
+            self._refuse(request)
+            return None
+        return response
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: Any = None
+    ) -> HttpResponse:
+        """Do what Django's view does; a job that has come to life meanwhile is a message."""
+        try:
+            with transaction.atomic(using=conf.database):
+                return super().delete_view(request, object_id, extra_context)
+        except ProtectedError:
+            self._refuse(request)
+            return HttpResponseRedirect(request.path)
+
+    def _refuse(self, request: HttpRequest) -> None:
+        text = gettext(
+            "Nothing was deleted: only a root whose whole tree has ended can be deleted. Cancel"
+            " it first."
+        )
+        self.message_user(request, text, messages.ERROR)
+
+    def _named(self, job: Job) -> str:
+        link = display.link(self.admin_site, Job, job.pk, job)
+        if not job.is_finished:
+            return format_html(gettext("{} has not ended"), link)
+        if job.parent_id is not None:
+            return format_html(gettext("{} belongs to the tree of another job"), link)
+        return link
+
+
+def _in_trees(ids: list[Any], prefix: str = "") -> Q:
+    root = {f"{prefix}root__in": ids, f"{prefix}parent__isnull": False}
+    return Q(**{f"{prefix}pk__in": ids}) | Q(**root)
+
+
+def _forbidding(ids: list[Any]) -> list[Job]:
+    """Return the first jobs for which the listed ones can't be deleted."""
+    children = Q(pk__in=ids, parent__isnull=False) & ~Q(root__in=ids)
+    living = _in_trees(ids) & Q(finished_at__isnull=True)
+    found = Job.all_objects.filter(children | living)
+    return list(found.only("name", "status", "parent")[:NAMED])
+
+
+def _bounded(rows: QuerySet[Any]) -> str:
+    number = rows.values("pk")[: MOST_COUNTED + 1].count()
+    if number > MOST_COUNTED:
+        return gettext("more than %(most)d") % {"most": MOST_COUNTED}
+    return str(number)

@@ -1,0 +1,88 @@
+"""What belongs to a job and has a section of its own on its page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+
+from django_durable.admin import display
+from django_durable.admin.attempts import error_texts
+from django_durable.admin.base import ReadOnlyAdmin
+from django_durable.models import Attempt, DeadLetter, Job
+from django_durable.querysets import ClockNow
+
+# How many rows of each kind the page has, and how many characters of their texts.
+MAX_ATTEMPTS = 20
+MAX_CHILDREN = 50
+MAX_MESSAGE = 2000
+MAX_TRACEBACK = 8000
+
+ERROR_TEXTS = ("message", "traceback")
+
+
+def related(model_admin: ReadOnlyAdmin, request: HttpRequest, job: Job) -> dict[str, Any]:
+    """Return the sections' context: the latest attempts, the dead letter, the first children."""
+    site = model_admin.admin_site
+    seen = display.may_see_payload(request)
+    return {
+        "may_see_payload": seen,
+        "hidden": display.HIDDEN,
+        "dead_letter": _dead_letter(site, job, seen),
+        **_attempts(site, job, seen),
+        **_children(site, job),
+    }
+
+
+def _dead_letter(site: Any, job: Job, seen: bool) -> dict[str, Any] | None:
+    letter: DeadLetter | None = job.dead_letter
+    if letter is None:
+        return None
+    return {
+        "letter": letter,
+        "message": display.shortened(letter.message, MAX_MESSAGE)[0] if seen else "",
+        "link": display.link(site, DeadLetter, letter.pk, letter),
+    }
+
+
+def _attempts(site: Any, job: Job, seen: bool) -> dict[str, Any]:
+    found = Attempt.objects.filter(job=job).order_by("-number")
+    if not seen:
+        found = found.defer(*ERROR_TEXTS)
+    attempts = list(found[: MAX_ATTEMPTS + 1])
+    shown: list[dict[str, Any]] = (
+        error_texts(attempts[:MAX_ATTEMPTS], message=MAX_MESSAGE, traceback=MAX_TRACEBACK)
+        if seen
+        else [{"attempt": attempt} for attempt in attempts[:MAX_ATTEMPTS]]
+    )
+    for row in shown:
+        row["link"] = display.link(site, Attempt, row["attempt"].pk, row["attempt"].number)
+    return {
+        "attempts": shown,
+        "more_attempts": _list_url(site, Attempt, job=job.pk)
+        if len(attempts) > MAX_ATTEMPTS
+        else "",
+    }
+
+
+def _children(site: Any, job: Job) -> dict[str, Any]:
+    found = Job.objects.filter(parent=job.pk).order_by("pk").annotate(now=ClockNow())
+    columns = ("name", "status", "attempt", "due_at", "cancel_requested_at", "finished_at")
+    children = list(found.only(*columns)[: MAX_CHILDREN + 1])
+    shown = [
+        {
+            "child": child,
+            "link": display.link(site, Job, child.pk),
+            "status": display.status(child, child.now),
+        }
+        for child in children[:MAX_CHILDREN]
+    ]
+    more = len(children) > MAX_CHILDREN
+    return {
+        "children": shown,
+        "more_children": _list_url(site, Job, parent=job.pk) if more else "",
+    }
+
+
+def _list_url(site: Any, model: Any, **filters: object) -> str:
+    return display.list_url(site, model, **filters) if site.is_registered(model) else ""

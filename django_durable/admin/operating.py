@@ -1,0 +1,191 @@
+"""What people do to jobs from the admin: the operations, their confirmation and their records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin import helpers
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import quote, unquote
+from django.core.exceptions import PermissionDenied
+from django.db import router, transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import path
+from django.utils.translation import gettext
+
+from django_durable.admin import display
+from django_durable.admin.base import MAX_SELECTED, ReadOnlyAdmin
+from django_durable.conf import conf
+
+SHOWN = 50
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Describe something that can be done to the rows of a page.
+
+    `action` names the bulk action and `slug` the page for one row; `permission` is asked as
+    `has_<permission>_permission`. `outlook` says in words what would happen to a row, `possible`
+    whether anything would. `perform` does it, writes a `LogEntry` for each row that it changed and
+    tells the user.
+    """
+
+    action: str
+    slug: str
+    permission: str
+    label: Any
+    title: Any
+    warning: Any
+    button: Any
+    outlook: Callable[[Any], str]
+    possible: Callable[[Any], bool]
+    perform: Callable[[OperationsAdmin, HttpRequest, Sequence[Any]], None]
+    confirm: bool = True
+    takes_reason: bool = False
+
+
+@contextmanager
+def one_commit() -> Iterator[None]:
+    """Commit an operation and its record together, where one database has both."""
+    with (
+        transaction.atomic(using=conf.database),
+        transaction.atomic(using=router.db_for_write(LogEntry)),
+    ):
+        yield
+
+
+class OperationsAdmin(ReadOnlyAdmin):
+    """Offer operations as bulk actions and as buttons of one row."""
+
+    operations: Sequence[Operation] = ()
+
+    def get_urls(self) -> list[Any]:
+        """Add a page for each operation on one row."""
+        name = f"{self.opts.app_label}_{self.opts.model_name}"
+        own = [
+            path(
+                f"<path:object_id>/{operation.slug}/",
+                self.admin_site.admin_view(self.operation_view),
+                {"operation": operation},
+                name=f"{name}_{operation.slug.replace('-', '_')}",
+            )
+            for operation in self.operations
+        ]
+        return [*own, *super().get_urls()]
+
+    def is_allowed(self, request: HttpRequest, operation: Operation, obj: Any = None) -> bool:
+        """Tell whether the user may do it, to this row if one is given."""
+        has_permission = getattr(self, f"has_{operation.permission}_permission")
+        return bool(self.has_view_permission(request, obj) and has_permission(request, obj))
+
+    def prepare(self, objects: list[Any]) -> None:
+        """Fetch what the operations need of these rows, in a fixed number of queries."""
+
+    def chosen(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the rows that the form names.
+
+        The list's filters count only where all its rows were chosen: a row that was ticked is
+        meant, also when it has moved on and no longer matches.
+        """
+        if request.POST.get("select_across", "0") in {"", "0", "false", "False"}:
+            names = request.POST.getlist(helpers.ACTION_CHECKBOX_NAME)
+            queryset = self.get_queryset(request).filter(pk__in=names)
+        return queryset.only(*self.list_columns).order_by("pk")
+
+    def within_bounds(self, request: HttpRequest, objects: Sequence[Any]) -> bool:
+        """Tell whether one action can take these rows; tell the user if not."""
+        if not objects:
+            message = gettext("Nothing was done: what you chose is not there any more.")
+        elif len(objects) > MAX_SELECTED:
+            message = gettext(
+                "Nothing was done: choose at most %(most)d at once. The command “manage.py"
+                " durable” has no such limit."
+            ) % {"most": MAX_SELECTED}
+        else:
+            return True
+        self.message_user(request, message, messages.ERROR)
+        return False
+
+    def operate(
+        self, request: HttpRequest, queryset: QuerySet[Any], operation: Operation
+    ) -> HttpResponse | None:
+        """Do an operation to the rows that a list's form names, once it is confirmed."""
+        objects = list(self.chosen(request, queryset)[: MAX_SELECTED + 1])
+        if not self.within_bounds(request, objects):
+            return None
+        self.prepare(objects)
+        if operation.confirm and request.POST.get("confirm") != "yes":
+            return self._confirmation(request, objects, operation, back=request.get_full_path())
+        self._perform(request, objects, operation)
+        return None
+
+    def operation_view(
+        self, request: HttpRequest, object_id: str, operation: Operation
+    ) -> HttpResponse:
+        """Ask whether to do an operation to one row; a confirmed POST does it."""
+        obj = self.get_object(request, unquote(object_id))
+        if not self.is_allowed(request, operation, obj):
+            raise PermissionDenied
+        if obj is None:
+            message = gettext("There is no %(name)s “%(key)s” any more.") % {
+                "name": self.opts.verbose_name,
+                "key": unquote(object_id),
+            }
+            self.message_user(request, message, messages.WARNING)
+            return HttpResponseRedirect(display.page_url(self.admin_site, self.model, "changelist"))
+        back = display.page_url(self.admin_site, self.model, "change", obj.pk)
+        if request.method == "POST" and request.POST.get("confirm") == "yes":
+            self._perform(request, [obj], operation)
+            return HttpResponseRedirect(back)
+        return self._confirmation(request, [obj], operation, back=back)
+
+    def buttons(self, request: HttpRequest, obj: Any) -> list[dict[str, Any]]:
+        """Return the operations that the user can do to this row now."""
+        return [
+            {
+                "label": operation.label,
+                "url": display.page_url(
+                    self.admin_site, self.model, operation.slug.replace("-", "_"), obj.pk
+                ),
+            }
+            for operation in self.operations
+            if operation.possible(obj) and self.is_allowed(request, operation, obj)
+        ]
+
+    def _perform(self, request: HttpRequest, objects: Sequence[Any], operation: Operation) -> None:
+        if not all(self.is_allowed(request, operation, obj) for obj in objects):
+            raise PermissionDenied
+        operation.perform(self, request, objects)
+
+    def _confirmation(
+        self, request: HttpRequest, objects: Sequence[Any], operation: Operation, back: str
+    ) -> HttpResponse:
+        request.current_app = self.admin_site.name
+        shown = [
+            {
+                "name": display.link(self.admin_site, self.model, obj.pk, obj),
+                "outlook": operation.outlook(obj),
+            }
+            for obj in objects[:SHOWN]
+        ]
+        context = {
+            **self.admin_site.each_context(request),
+            "title": operation.title,
+            "subtitle": None,
+            "opts": self.opts,
+            "media": self.media,
+            "operation": operation,
+            "shown": shown,
+            "more": len(objects) - len(shown),
+            "keys": [quote(obj.pk) for obj in objects],
+            "possible": any(operation.possible(obj) for obj in objects),
+            "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
+            "back": back,
+        }
+        return TemplateResponse(request, "admin/durable/confirm_operation.html", context)

@@ -1,0 +1,173 @@
+"""One claimed job, from claim to outcome. No transaction is open around user code."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from django_durable import faults, payloads
+from django_durable.backoff import Backoff
+from django_durable.choices import AttemptOutcome, DeathReason
+from django_durable.conf import conf
+from django_durable.errortext import ErrorText
+from django_durable.exceptions import (
+    CancelJob,
+    CancelRequested,
+    ClaimLost,
+    DurableError,
+    PayloadDecodeError,
+    PayloadError,
+    PermanentFailure,
+    RejectJob,
+    RetryJob,
+    RunTimedOut,
+)
+from django_durable.jobtypes import JobType, Unset
+from django_durable.outcomes import Abandoned, Outcome, Rejected
+from django_durable.store import Claim, Failure, Right, Success
+
+if TYPE_CHECKING:
+    from django_durable.context import JobContext
+
+FIRST_REJECTION = timedelta(seconds=1)
+LONGEST_REJECTION = timedelta(minutes=1)
+
+
+def timeout_of(claim: Claim, job_type: JobType) -> timedelta | None:
+    """Return the timeout of this job: its own, or that of its type."""
+    if "timeout" in claim.options:
+        own = claim.options["timeout"]
+        return None if own is None else timedelta(seconds=own)
+    return job_type.options.timeout
+
+
+def execute(context: JobContext) -> Outcome:
+    """Run a plain function in this thread and say what it came to; raises nothing."""
+    try:
+        call = _prepare(context)
+        if isinstance(call, Rejected):
+            return call
+        return _succeeded(context, call())
+    except BaseException as error:  # noqa: BLE001 - whatever a job raises is its outcome
+        return judge(context, error)
+
+
+async def aexecute(context: JobContext) -> Outcome:
+    """Run an async function on this loop and say what it came to; raises nothing."""
+    try:
+        call = _prepare(context)
+        if isinstance(call, Rejected):
+            return call
+        return _succeeded(context, await call())
+    except BaseException as error:  # noqa: BLE001 - whatever a job raises is its outcome
+        return judge(context, error)
+
+
+def _prepare(context: JobContext) -> functools.partial[Any] | Rejected:
+    faults.reach("after_claim")
+    claim, options = context.claim, context.job_type.options
+    args = payloads.decode(claim.args) if claim.args != "[]" else []
+    kwargs = payloads.decode(claim.kwargs) if claim.kwargs != "{}" else {}
+    if options.accept is not None and not options.accept(context.job):
+        return Rejected(context.right, rejection_delay(claim))
+    if options.takes_context:
+        return functools.partial(context.job_type.func, context, *args, **kwargs)
+    return functools.partial(context.job_type.func, *args, **kwargs)
+
+
+def _succeeded(context: JobContext, value: Any) -> Success | Failure:
+    keep = context.job_type.options.keep_completed
+    try:
+        text = payloads.encode(value, where="the result", limit=conf.max_payload)
+    except PayloadError as error:
+        return permanent(context, ErrorText.from_exception(error), DeathReason.UNSTORABLE)
+    faults.reach("before_record")
+    return Success(context.right, text, conf.keep_completed if isinstance(keep, Unset) else keep)
+
+
+def permanent(
+    context: JobContext, error: ErrorText, reason: DeathReason = DeathReason.PERMANENT
+) -> Failure:
+    """Return the outcome of an error that no further attempt can mend."""
+    return Failure(context.right, error, retryable=False, reason=reason)
+
+
+def retry(
+    context: JobContext,
+    error: ErrorText,
+    *,
+    delay: timedelta | None = None,
+    outcome: AttemptOutcome = AttemptOutcome.FAILED,
+) -> Failure:
+    """Return the outcome of an error after which the job is tried again, if attempts are left."""
+    if delay is None:
+        delay = backoff_of(context.claim, context.job_type).delay(max(context.claim.attempt, 1))
+    return Failure(context.right, error, outcome=outcome, delay=delay)
+
+
+def timed_out(context: JobContext) -> Failure:
+    """Return the outcome of a run that overran its timeout; retried whatever `retry_on` says."""
+    limit = timeout_of(context.claim, context.job_type)
+    text = "" if limit is None else f"overran its timeout of {limit.total_seconds():g} s"
+    return retry(context, ErrorText.of("JobTimeout", text), outcome=AttemptOutcome.TIMED_OUT)
+
+
+def backoff_of(claim: Claim, job_type: JobType) -> Backoff:
+    """Return the backoff of this job: its own, or that of its type."""
+    own = claim.options.get("backoff")
+    return job_type.options.backoff if own is None else Backoff.from_json(own)
+
+
+def rejection_delay(claim: Claim) -> timedelta:
+    """Return how long a rejected job stays away: short at first, then longer each time."""
+    return min(FIRST_REJECTION * 2 ** min(claim.rejections, 20), LONGEST_REJECTION)
+
+
+def judge(context: JobContext, error: BaseException) -> Outcome:
+    """Say what an exception means, by the table in the reference of outcomes."""
+    options = context.job_type.options
+    if isinstance(error, ClaimLost | RunTimedOut):
+        return Abandoned(context.right)
+    if isinstance(error, CancelRequested) or (
+        isinstance(error, asyncio.CancelledError) and context.cancel_requested
+    ):
+        return _cancelled(context, error, "")
+    if isinstance(error, RejectJob):
+        return Rejected(context.right, error.delay or rejection_delay(context.claim))
+    text = ErrorText.from_exception(error)
+    if isinstance(error, CancelJob):
+        return _cancelled(context, error, error.reason)
+    if isinstance(error, RetryJob):
+        return retry(context, text, delay=error.delay)
+    if isinstance(error, PayloadDecodeError):
+        return permanent(context, text, DeathReason.UNDECODABLE)
+    return retry(context, text) if _is_retryable(error, options) else permanent(context, text)
+
+
+def _is_retryable(error: BaseException, options: Any) -> bool:
+    if isinstance(error, PermanentFailure | DurableError):
+        return False
+    says = getattr(error, "retryable", None)
+    if isinstance(says, bool):
+        return says
+    if isinstance(error, options.give_up_on):
+        return False
+    return isinstance(error, options.retry_on)
+
+
+def _cancelled(context: JobContext, error: BaseException, reason: str) -> Failure:
+    return Failure(
+        context.right,
+        ErrorText.from_exception(error),
+        outcome=AttemptOutcome.CANCELLED,
+        retryable=False,
+        cancel=True,
+        cancel_reason=reason,
+    )
+
+
+def right_of(claim: Claim) -> Right:
+    """Return what every write for this claim is guarded by."""
+    return (claim.id, claim.epoch)

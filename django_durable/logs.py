@@ -1,0 +1,129 @@
+"""The log sentences of the package: receivers of its signals, and the format of the worker's log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from django_durable import signals
+
+if TYPE_CHECKING:
+    from django_durable.models import Job
+    from django_durable.worker.options import WorkerOptions
+
+logger = logging.getLogger("django_durable.jobs")
+
+
+def _extra(job: Job, attempt: int | None = None) -> dict[str, Any]:
+    return {
+        "job_id": str(job.pk),
+        "job_name": job.name,
+        "queue_name": job.queue_name,
+        "attempt": job.attempt if attempt is None else attempt,
+    }
+
+
+def _started(job: Job, attempt: int, **_: Any) -> None:
+    logger.debug("%s %s started, attempt %d", job.name, job.pk, attempt, extra=_extra(job, attempt))
+
+
+def _succeeded(job: Job, attempt: int, waited: float, took: float, **_: Any) -> None:
+    logger.info(
+        "%s %s succeeded in %.3f s, attempt %d",
+        job.name,
+        job.pk,
+        took,
+        attempt,
+        extra=_extra(job, attempt),
+    )
+
+
+def _failed(job: Job, attempt: int, error: Any, will_retry: bool, took: float, **_: Any) -> None:
+    then = f"next attempt at {job.run_after:%H:%M:%S}" if will_retry else "no attempt is left"
+    logger.warning(
+        "%s %s failed in attempt %d after %.3f s: %s: %s; %s",
+        job.name,
+        job.pk,
+        attempt,
+        took,
+        error.error_class,
+        error.message.split("\n")[0][:200],
+        then,
+        extra=_extra(job, attempt),
+    )
+
+
+def _dead(job: Job, dead_letter: Any, **_: Any) -> None:
+    logger.error(
+        "%s %s is dead (%s): %s: %s",
+        job.name,
+        job.pk,
+        dead_letter.reason,
+        dead_letter.error_class,
+        dead_letter.message.split("\n")[0][:200],
+        extra=_extra(job),
+    )
+
+
+def _cancelled(job: Job, reason: str, **_: Any) -> None:
+    logger.info("%s %s was cancelled: %s", job.name, job.pk, reason or "-", extra=_extra(job))
+
+
+def _lost(job: Job, attempt: int, **_: Any) -> None:
+    logger.warning(
+        "%s %s: attempt %d lost its claim; nothing of it is stored any more",
+        job.name,
+        job.pk,
+        attempt,
+        extra=_extra(job, attempt),
+    )
+
+
+class JsonFormatter(logging.Formatter):
+    """Write each record as one line of JSON."""
+
+    FIELDS = ("job_id", "job_name", "queue_name", "attempt", "worker")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            "process": record.process,
+        }
+        line.update({name: getattr(record, name) for name in self.FIELDS if hasattr(record, name)})
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def set_up_logging(options: WorkerOptions) -> None:
+    """Connect the sentences, and write them to stderr unless the project's logging does it.
+
+    Verbosity 0 shows warnings, 1 a line for each run, 2 and more also starts.
+    """
+    level = {0: logging.WARNING, 1: logging.INFO}.get(options.verbosity, logging.DEBUG)
+    package = logging.getLogger("django_durable")
+    package.setLevel(level)
+    if not package.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(
+            JsonFormatter()
+            if options.log_format == "json"
+            else logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S")
+        )
+        package.addHandler(handler)
+        package.propagate = False
+    if level <= logging.DEBUG:
+        signals.job_started.connect(_started)
+    if level <= logging.INFO:
+        signals.job_succeeded.connect(_succeeded)
+        signals.job_cancelled.connect(_cancelled)
+    signals.job_failed.connect(_failed)
+    signals.job_dead_lettered.connect(_dead)
+    signals.lease_lost.connect(_lost)

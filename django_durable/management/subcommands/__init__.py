@@ -1,0 +1,15 @@
+"""The subcommands of `manage.py durable`, each a class with a method for each of its two forms."""
+
+from django_durable.management.subcommands.base import Report, Subcommand
+from django_durable.management.subcommands.cancelling import Cancel
+from django_durable.management.subcommands.enqueueing import Enqueue
+from django_durable.management.subcommands.listing import Jobs, Status, Workers
+from django_durable.management.subcommands.replaying import Replay
+from django_durable.management.subcommands.showing import Show
+
+SUBCOMMANDS: dict[str, Subcommand] = {
+    subcommand.name: subcommand
+    for subcommand in (Status(), Jobs(), Show(), Enqueue(), Cancel(), Replay(), Workers())
+}
+
+__all__ = ["SUBCOMMANDS", "Report", "Subcommand"]

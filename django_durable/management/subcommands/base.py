@@ -1,0 +1,75 @@
+"""What the subcommands have in common: their form, the types of their flags, their errors."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+from uuid import UUID
+
+from django.core.management.base import CommandError, CommandParser
+
+from django_durable.management.subcommands.output import Page
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Hold what a subcommand found or did, and the sentences on what it could not do."""
+
+    document: Any
+    problems: Sequence[str] = ()
+    # What a person should know beside the document, said on stderr.
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+class Subcommand:
+    """Do one thing, then show it as JSON or to a person: both from one document."""
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the flags."""
+
+    def run(self, options: dict[str, Any]) -> Report:
+        """Do it; raises `CommandError` with a sentence when nothing could be done."""
+        raise NotImplementedError
+
+    def show(self, document: Any, page: Page) -> None:
+        """Write the document for a person."""
+        raise NotImplementedError
+
+
+def wrong_usage(sentence: str) -> CommandError:
+    """Return the error for flags that don't go together."""
+    return CommandError(sentence, returncode=2)
+
+
+def flag_type(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """Make a parser that raises `ValueError` with a sentence the type of a flag."""
+
+    def convert(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from None
+
+    return convert
+
+
+def job_id(text: str) -> UUID:
+    """Return the id that a person wrote; raises `CommandError` with a sentence."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise CommandError(
+            f"{text[:100]!r} is not the id of a job, which is a UUID: see `durable jobs`"
+        ) from None
+
+
+def several(items: Sequence[Any], one: str, many: str = "") -> str:
+    """Return "1 job" or "7 jobs"."""
+    return f"{len(items)} {one if len(items) == 1 else many or one + 's'}"

@@ -1,0 +1,11 @@
+-- Lock the jobs and all that wait for them. Every verb that waits for locks on several jobs takes
+-- them in this order, in one statement, so that no two verbs can wait for each other.
+SELECT id
+FROM durable_job
+WHERE id IN (
+    SELECT unnest(%(ids)s::uuid[])
+    UNION
+    SELECT waiter_id FROM durable_await WHERE awaited_id = ANY(%(ids)s::uuid[])
+)
+ORDER BY id DESC
+FOR NO KEY UPDATE

@@ -1,0 +1,179 @@
+"""The announcer: sends Django signals and calls `on_dead_letter`, after the commits they report.
+
+Both are users' code, so they have a thread of their own: a slow receiver delays only the next
+signals.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django_durable import signals, store
+from django_durable.choices import JobStatus
+from django_durable.context import as_job
+from django_durable.errortext import ErrorText
+from django_durable.jobtypes import registry
+from django_durable.models import DeadLetter, Job
+from django_durable.store import Ended
+from django_durable.worker import connections
+from django_durable.worker.loops import Loop, logger
+from django_durable.worker.options import WorkerOptions
+from django_durable.worker.runs import Run
+
+HOOK_PAUSE = 5.0
+
+
+class Announcer:
+    """Tell what was committed, in order."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self._options = options
+        self._names = options.served_names()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._hooks = options.maintenance
+        self.loop = Loop("announcer", self._step)
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether all that was put has been told."""
+        return not self._waiting
+
+    def _put(self, tell: Callable[[], None]) -> None:
+        self._waiting.append(tell)
+        self.loop.wake()
+
+    def started(self, run: Run) -> None:
+        """Send `job_started`."""
+        if signals.job_started.has_listeners(Job):
+            attempt = run.context.attempt
+            self._put(
+                lambda: signals.send(signals.job_started, job=run.context.job, attempt=attempt)
+            )
+
+    def succeeded(self, run: Run) -> None:
+        """Send `job_succeeded`."""
+        if signals.job_succeeded.has_listeners(Job):
+            self._put(lambda: self._send_succeeded(run))
+
+    def _send_succeeded(self, run: Run) -> None:
+        claim = run.context.claim
+        signals.send(
+            signals.job_succeeded,
+            job=as_job(claim, JobStatus.SUCCESSFUL),
+            attempt=claim.attempt,
+            waited=(claim.claimed_at - claim.due_at).total_seconds(),
+            took=run.took,
+        )
+
+    def failed(self, end: Ended, error: ErrorText, run: Run | None = None) -> None:
+        """Send what a failed, timed-out or lost attempt came to."""
+        self._put(lambda: self._send_failed(end, error, run))
+
+    def _send_failed(self, end: Ended, error: ErrorText, run: Run | None) -> None:
+        job = Job.all_objects.filter(pk=end.id).first()
+        if job is None:
+            return
+        if end.status is not JobStatus.CANCELLED:
+            signals.send(
+                signals.job_failed,
+                job=job,
+                attempt=end.attempt,
+                error=error,
+                will_retry=end.status is JobStatus.READY,
+                waited=(end.claimed_at - end.run_after).total_seconds(),
+                took=(end.now - end.claimed_at).total_seconds() if run is None else run.took,
+            )
+        if end.status is JobStatus.CANCELLED:
+            signals.send(signals.job_cancelled, job=job, reason=job.cancel_reason)
+        elif end.status is JobStatus.DEAD:
+            signals.send(signals.job_dead_lettered, job=job, dead_letter=job.dead_letter)
+
+    def failed_elsewhere(self, message: dict[str, Any]) -> None:
+        """Tell of attempts that the supervisor recorded as lost when it saw their child die."""
+        error = ErrorText.of("LeaseLost", message["why"])
+        for stored in message["ended"]:
+            self.failed(ended_from_json(stored), error)
+
+    def close(self, timeout: float) -> None:
+        """Tell what is left to tell, at most for `timeout` seconds, and end."""
+        end = time.monotonic() + timeout
+        while self._waiting and time.monotonic() < end:
+            self.loop.wake()
+            threading.Event().wait(0.01)
+        self.loop.stop()
+        self.loop.join(max(end - time.monotonic(), 0.1))
+
+    def cancelled(self, run: Run) -> None:
+        """Send `job_cancelled` for a claim that was given back after a cancel."""
+        self._put(lambda: self._send_cancelled(run))
+
+    def _send_cancelled(self, run: Run) -> None:
+        job = Job.all_objects.filter(pk=run.right[0]).first()
+        if job is not None:
+            signals.send(signals.job_cancelled, job=job, reason=job.cancel_reason)
+
+    def lost(self, run: Run) -> None:
+        """Send `lease_lost`."""
+        self._put(
+            lambda: signals.send(
+                signals.lease_lost, job=run.context.job, attempt=run.context.attempt
+            )
+        )
+
+    def _step(self) -> float | None:
+        while self._waiting:
+            # Looked at before it is taken away, so that an outage repeats it.
+            self._waiting[0]()
+            self._waiting.popleft()
+        if self._hooks and not self._call_hooks():
+            return 0
+        connections.clean()
+        return HOOK_PAUSE
+
+    def _call_hooks(self) -> bool:
+        """Call the hooks that are due; return False if there may be more."""
+        db = store.connection()
+        letters = store.take_hooks(db, self._names, 2 * self._options.lease_duration)
+        for letter in DeadLetter.objects.filter(pk__in=letters).select_related("job"):
+            self._call_hook(letter)
+            store.settle_hooks(db, [letter.pk])
+        return not letters
+
+    def _call_hook(self, letter: Any) -> None:
+        job_type = registry.find(letter.job.name)
+        hook = job_type.options.on_dead_letter if job_type else None
+        if hook is None:
+            return
+        try:
+            hook(letter)
+        except Exception:
+            logger.exception("on_dead_letter of %s failed for %s", letter.job.name, letter.job_id)
+
+
+def ended_to_json(end: Ended) -> dict[str, Any]:
+    """Write down the end of an attempt for a message between processes."""
+    moments = ("claimed_at", "run_after", "now")
+    return {
+        **{key: value for key, value in vars(end).items() if key not in moments},
+        "id": str(end.id),
+        **{key: getattr(end, key).isoformat() for key in moments},
+    }
+
+
+def ended_from_json(stored: dict[str, Any]) -> Ended:
+    """Read what `ended_to_json` wrote."""
+    moments = ("claimed_at", "run_after", "now")
+    return Ended(
+        **{
+            **stored,
+            "id": UUID(stored["id"]),
+            "status": JobStatus(stored["status"]),
+            **{key: datetime.fromisoformat(stored[key]) for key in moments},
+        }
+    )

@@ -1,0 +1,45 @@
+"""The start of a child process: Django first, then everything that needs it."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import socket
+import sys
+import threading
+from uuid import UUID
+
+import django
+
+from django_durable import faults
+
+
+def main() -> None:
+    """Run a child as its supervisor starts it: `options fd_channel fd_table size slots claimer`."""
+    channel_fd, table_fd, size, slots = (int(text) for text in sys.argv[2:6])
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # A stop that goes to the whole group is the supervisor's to lead. A function, since an
+        # ignored signal would stay ignored in the programs that jobs start.
+        signal.signal(number, lambda *_: None)
+    faulthandler.register(signal.SIGQUIT)
+    django.setup()
+    from django_durable.discovery import autodiscover
+    from django_durable.logs import set_up_logging
+    from django_durable.worker.channel import Channel
+    from django_durable.worker.child import Child
+    from django_durable.worker.claimtable import ClaimTable
+    from django_durable.worker.options import WorkerOptions
+
+    options = WorkerOptions.from_json(sys.argv[1])
+    set_up_logging(options)
+    autodiscover()
+    faults.arm_from_environment()
+    channel = Channel(socket.socket(fileno=channel_fd))
+    child = Child(options, UUID(sys.argv[6]), channel, ClaimTable(table_fd, size), slots)
+    threading.current_thread().name = "main"
+    child.run()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of jobs that don't return would keep the process; their end is recorded.
+    os._exit(0)

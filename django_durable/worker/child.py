@@ -1,0 +1,148 @@
+"""A child process of the worker: it runs jobs, and leaves when its supervisor says so or dies."""
+
+from __future__ import annotations
+
+import logging
+import select
+import time
+from typing import Any
+from uuid import UUID
+
+from django_durable import execution
+from django_durable.outcomes import Abandoned, Outcome, Rejected
+from django_durable.worker.announcer import Announcer
+from django_durable.worker.channel import Channel
+from django_durable.worker.claimer import Claimer
+from django_durable.worker.claimtable import ClaimTable
+from django_durable.worker.options import WorkerOptions
+from django_durable.worker.recorder import Recorder
+from django_durable.worker.running import LoopRunner, ThreadRunner
+from django_durable.worker.runs import Run, Runs
+
+logger = logging.getLogger("django_durable.worker")
+
+TICK = 0.25
+# How long a run may take to obey an interruption before its slot is given to another child.
+OBEY_WITHIN = 2.0
+
+
+class Child:
+    """Wire the threads of a child together, and be its main thread."""
+
+    def __init__(
+        self, options: WorkerOptions, claimer: UUID, channel: Channel, table: ClaimTable, slots: int
+    ) -> None:
+        self._options = options
+        self._channel = channel
+        self._runs = Runs(table, slots)
+        self._announcer = Announcer(options)
+        self._recorder = Recorder(self._runs, self._announcer, lambda: self._claimer.hint())
+        self._threads = ThreadRunner(self._finished)
+        self._tasks = LoopRunner(self._finished)
+        self._claimer = Claimer(
+            options, claimer, self._runs, self._recorder, self._announcer, self._start
+        )
+        self._draining = False
+        self._retiring = False
+        self._stuck: dict[Run, float] = {}
+        self._leave_at: float | None = None
+
+    def run(self) -> None:
+        """Work until the supervisor says drain, or is gone; returns when nothing is left to do."""
+        for loop in (self._recorder.loop, self._announcer.loop, self._claimer.loop):
+            loop.start()
+        self._channel.send("ready")
+        while not self._is_done():
+            self._check_deadlines()
+            self._report()
+            self._wait()
+        self._close()
+
+    def _is_done(self) -> bool:
+        if self._leave_at is not None and time.monotonic() >= self._leave_at:
+            return True
+        return self._draining and self._runs.is_idle and self._claimer.loop.join(0)
+
+    def _wait(self) -> None:
+        _late, following = self._runs.overdue()
+        pause = TICK if not self._draining else 0.02
+        if following is not None:
+            pause = min(pause, max(following - time.monotonic(), 0))
+        readable, _, _ = select.select([self._channel], [], [], pause)
+        self._channel.flush()
+        if readable:
+            for message in self._channel.receive():
+                self._obey(message)
+            if self._channel.closed:
+                self._orphaned()
+
+    def _obey(self, message: dict[str, Any]) -> None:
+        kind = message["kind"]
+        if kind == "work":
+            self._claimer.hint()
+        elif kind == "drain":
+            self._drain()
+        elif kind == "slots":
+            self._runs.slots = message["slots"]
+            self._claimer.hint()
+        elif kind == "cancel":
+            for job in message["jobs"]:
+                for run in self._runs.of(UUID(job)):
+                    run.request_cancel()
+        elif kind == "lost":
+            for run in self._runs.of(UUID(message["job"])):
+                if run.right[1] == message["epoch"]:
+                    self._lose(run)
+        elif kind == "announce":
+            self._announcer.failed_elsewhere(message)
+
+    def _lose(self, run: Run) -> None:
+        run.lose()
+        if run.settle():
+            self._recorder.put(run, Abandoned(run.right))
+
+    def _drain(self) -> None:
+        if not self._draining:
+            self._draining = True
+            self._claimer.loop.stop()
+
+    def _orphaned(self) -> None:
+        """Go on for as long as the leases last that nobody renews any more, and no longer."""
+        if self._leave_at is None:
+            logger.error("The supervisor is gone; leaving within the lease")
+            self._leave_at = time.monotonic() + self._options.lease * 2 / 3
+            self._drain()
+
+    def _start(self, run: Run) -> None:
+        (self._tasks if run.is_async else self._threads).submit(run)
+
+    def _finished(self, run: Run, outcome: Outcome) -> None:
+        """Take the outcome of a function that has returned, from whatever thread it ran in."""
+        run.took = time.monotonic() - run.context.started
+        if run.settle():
+            if isinstance(outcome, Rejected):
+                self._claimer.shun(outcome)
+            self._recorder.put(run, outcome)
+        self._runs.leave(run)
+
+    def _check_deadlines(self) -> None:
+        late, _following = self._runs.overdue()
+        for run in late:
+            if run.settle():
+                run.took = time.monotonic() - run.context.started
+                run.time_out()
+                self._recorder.put(run, execution.timed_out(run.context))
+                self._stuck[run] = time.monotonic() + OBEY_WITHIN
+        live = set(self._runs.live())
+        self._stuck = {run: since for run, since in self._stuck.items() if run in live}
+
+    def _report(self) -> None:
+        if self._options.batch and self._claimer.idle and not self._draining:
+            self._channel.send("idle", droppable=True)
+
+    def _close(self) -> None:
+        self._recorder.loop.stop()
+        self._recorder.loop.join(5)
+        self._announcer.close(timeout=5)
+        self._channel.send("done")
+        self._channel.flush()

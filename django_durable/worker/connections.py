@@ -1,0 +1,27 @@
+"""A clean connection for each job, whatever the last one did to it."""
+
+from __future__ import annotations
+
+from django.db import connections, reset_queries
+
+
+def clean() -> None:
+    """Close this thread's connections that are old, broken, or left in a strange state."""
+    for wrapper in connections.all(initialized_only=True):
+        if wrapper.in_atomic_block or wrapper.needs_rollback:
+            # An open transaction of a job that has ended is nobody's; Django refuses to reconnect
+            # inside one, so the wrapper goes too.
+            wrapper.close()
+            del connections[wrapper.alias]
+        else:
+            wrapper.close_if_unusable_or_obsolete()
+    reset_queries()
+
+
+def drop() -> None:
+    """Close this thread's connections after a failure, to begin anew with the next statement."""
+    for wrapper in connections.all(initialized_only=True):
+        try:
+            wrapper.close()
+        finally:
+            del connections[wrapper.alias]

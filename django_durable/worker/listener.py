@@ -1,0 +1,56 @@
+"""The listener: hands notifications on to the children, and probes after it was away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+
+from django_durable import notifications
+from django_durable.conf import conf
+from django_durable.results import connect_to_listen
+from django_durable.worker.loops import Loop, logger
+
+RECONNECT_AFTER = 2.0
+
+
+class Listener:
+    """Listen over a plain connection; without one, the polls of the children find everything."""
+
+    def __init__(self, work: Callable[[], None], cancel: Callable[[list[str]], None]) -> None:
+        self._work = work
+        self._cancel = cancel
+        self._connection: psycopg.Connection[Any] | None = None
+        self._had_one = False
+        self.loop = Loop("listener", self._step)
+
+    def _step(self) -> float:
+        if not conf.notify:
+            return 3600.0
+        if self._connection is None:
+            self._connection = connect_to_listen(notifications.READY, notifications.CANCEL)
+            if self._connection is None:
+                return RECONNECT_AFTER
+            if self._had_one:
+                logger.info("Listening again")
+            self._had_one = True
+            # Whatever was notified meanwhile is unheard.
+            self._work()
+        try:
+            for note in self._connection.notifies(timeout=0.5, stop_after=1):
+                if note.channel == notifications.READY:
+                    self._work()
+                elif note.payload != "*":
+                    self._cancel(note.payload.split(","))
+        except psycopg.Error as error:
+            logger.info("The listening connection is lost: %s", str(error).strip().split("\n")[0])
+            self._connection.close()
+            self._connection = None
+            return RECONNECT_AFTER
+        return 0
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()

@@ -1,0 +1,113 @@
+"""The frame of every loop of the worker: one thread, an interruptible wait, and the outages."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+
+from django.db import InterfaceError, OperationalError
+
+from django_durable.worker import connections
+
+logger = logging.getLogger("django_durable.worker")
+
+FIRST_RETRY = 0.1
+LONGEST_RETRY = 2.0
+# How often a database that stays away is mentioned.
+REMIND_EVERY = 60.0
+
+OUTAGE = (OperationalError, InterfaceError)
+
+
+class Outage:
+    """Keep count of a database that is away: how long to wait, and what to log, which is little."""
+
+    def __init__(self, who: str) -> None:
+        self._who = who
+        self._since: float | None = None
+        self._mentioned = 0.0
+        self._pause = FIRST_RETRY
+
+    @property
+    def is_on(self) -> bool:
+        """Tell whether the last statement failed for want of a database."""
+        return self._since is not None
+
+    def failed(self, error: BaseException) -> float:
+        """Note a failure, drop the connection, and return how long to wait before the next try."""
+        connections.drop()
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+        if now - self._mentioned >= REMIND_EVERY:
+            self._mentioned = now
+            logger.warning(
+                "The %s waits for the database: %s", self._who, str(error).strip().split("\n")[0]
+            )
+        pause = self._pause * (0.5 + random.random())
+        self._pause = min(self._pause * 2, LONGEST_RETRY)
+        return pause
+
+    def passed(self) -> bool:
+        """Note a success; return True if it ended an outage."""
+        if self._since is None:
+            return False
+        logger.warning(
+            "The %s has the database back after %.1f s", self._who, time.monotonic() - self._since
+        )
+        self._since = None
+        self._mentioned = 0.0
+        self._pause = FIRST_RETRY
+        return True
+
+
+class Loop:
+    """Call `step` in a thread until stopped; a step returns how long to wait for the next."""
+
+    def __init__(self, name: str, step: Callable[[], float | None]) -> None:
+        self.name = name
+        self._step = step
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """End the wait between two steps."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Let the loop end after its present step."""
+        self._stopping = True
+        self._wake.set()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the end of the thread; return whether it has ended."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        outage = Outage(self.name)
+        try:
+            while not self._stopping:
+                # Cleared before the step: what comes up during it is seen by the next one.
+                self._wake.clear()
+                try:
+                    pause = self._step()
+                    outage.passed()
+                except OUTAGE as error:
+                    pause = outage.failed(error)
+                except Exception:
+                    logger.exception("The %s failed; it goes on", self.name)
+                    connections.drop()
+                    pause = 1.0
+                if pause is None or pause > 0:
+                    self._wake.wait(pause)
+        finally:
+            connections.drop()

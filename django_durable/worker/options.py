@@ -1,0 +1,67 @@
+"""What a worker is asked to do, in a form that passes to its children."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any
+
+from django_durable.jobtypes import registry
+from django_durable.store import Scope
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """Hold the flags of `manage.py worker`; durations in seconds."""
+
+    name: str
+    queues: tuple[str, ...] = ()
+    excluded_queues: tuple[str, ...] = ()
+    job_names: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    concurrency: int = 10
+    poll_interval: float = 1.0
+    lease: float = 30.0
+    shutdown_timeout: float = 30.0
+    batch: bool = False
+    maintenance: bool = True
+    verbosity: int = 1
+    log_format: str = "text"
+
+    @property
+    def lease_duration(self) -> timedelta:
+        """Return the lease as a timedelta."""
+        return timedelta(seconds=self.lease)
+
+    def scope(self) -> Scope:
+        """Return which lanes a child of this worker may serve, by the job types it knows."""
+        names = self.served_names()
+        limits = {name: registry.get(name).options.concurrency_limit for name in names}
+        return Scope(
+            names=frozenset(names),
+            queues=frozenset(self.queues) if self.queues else None,
+            excluded_queues=frozenset(self.excluded_queues),
+            capabilities=frozenset(self.capabilities),
+            limits=limits,
+        )
+
+    def served_names(self) -> list[str]:
+        """Return the names of the job types that the worker runs, aliases included."""
+        if not self.job_names:
+            return registry.names()
+        served: set[str] = set()
+        for name in self.job_names:
+            job_type = registry.get(name)
+            served.update((job_type.name, *job_type.aliases))
+        return sorted(served)
+
+    def to_json(self) -> str:
+        """Return the options as text for a child."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> WorkerOptions:
+        """Read what `to_json` wrote."""
+        read: dict[str, Any] = json.loads(text)
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in read.items()})

@@ -1,0 +1,190 @@
+"""The recorder: writes outcomes in batches, again and again until they are written."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from uuid import UUID
+
+from django.db import DatabaseError
+
+from django_durable import notifications, store
+from django_durable.choices import DeathReason, JobStatus
+from django_durable.errortext import ErrorText
+from django_durable.operations import current_keep
+from django_durable.outcomes import Abandoned, Outcome, Rejected
+from django_durable.store import Failure, Success
+from django_durable.worker.announcer import Announcer
+from django_durable.worker.loops import OUTAGE, Loop, logger
+from django_durable.worker.runs import Run, Runs
+
+BATCH = 500
+Pending = tuple[Run, Outcome]
+
+
+class Recorder:
+    """Turn outcomes into writes; a claim is let go only when its end is in the database.
+
+    A crash before the commit repeats the run, as the guarantees say; one after it finds the end
+    recorded. A write whose answer was lost is repeated, and finds its own earlier one.
+    """
+
+    def __init__(self, runs: Runs, announcer: Announcer, woken: Callable[[], None]) -> None:
+        self._runs = runs
+        self._announcer = announcer
+        self._woken = woken
+        self._pending: deque[Pending] = deque()
+        self._unnotified: list[UUID] = []
+        self._notified_at = 0.0
+        self.loop = Loop("recorder", self._step)
+
+    def put(self, run: Run, outcome: Outcome) -> None:
+        """Take an outcome; it is written within milliseconds."""
+        self._pending.append((run, outcome))
+        self.loop.wake()
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until all is written, at most `timeout` seconds; return whether it is."""
+        end = time.monotonic() + timeout
+        while self._runs.rights() and time.monotonic() < end:
+            self.loop.wake()
+            threading.Event().wait(0.005)
+        return not self._runs.rights()
+
+    def _step(self) -> float | None:
+        batch = [self._pending.popleft() for _ in range(min(len(self._pending), BATCH))]
+        if batch:
+            try:
+                self._write(batch)
+            except OUTAGE:
+                self._pending.extendleft(reversed(batch))
+                raise
+        if self._pending:
+            return 0
+        return self._notify_ended()
+
+    def _write(self, batch: list[Pending]) -> None:
+        """Write a batch; what one item can't be written for must not stop the others."""
+        try:
+            self._write_all(batch)
+        except OUTAGE:
+            raise
+        except (DatabaseError, ValueError) as error:
+            if len(batch) > 1:
+                for item in batch:
+                    self._write([item])
+                return
+            self._write_unstorable(*batch[0], error)
+
+    def _write_all(self, batch: list[Pending]) -> None:
+        successes = [(run, o) for run, o in batch if isinstance(o, Success)]
+        if successes:
+            self._write_successes(successes)
+        for run, outcome in batch:
+            if isinstance(outcome, Failure):
+                self._write_failure(run, outcome)
+            elif isinstance(outcome, Rejected):
+                self._reject(run, outcome)
+            elif isinstance(outcome, Abandoned):
+                self._lose(run)
+
+    def _write_successes(self, successes: list[tuple[Run, Success]]) -> None:
+        waiting = [(run, o) for run, o in successes if run.right in self._held()]
+        if not waiting:
+            return
+        db = store.connection()
+        recorded = store.record_successes(db, [outcome for _run, outcome in waiting])
+        self._wake_queues(recorded.woken_queues)
+        missing = []
+        for run, _outcome in waiting:
+            if run.right[0] in recorded.succeeded:
+                self._ended(run)
+                self._announcer.succeeded(run)
+            else:
+                missing.append(run)
+        self._judge_missing(missing)
+
+    def _held(self) -> set[tuple[UUID, int]]:
+        return set(self._runs.rights())
+
+    def _write_failure(self, run: Run, failure: Failure) -> None:
+        recorded = store.record_failure(store.connection(), failure, current_keep())
+        self._wake_queues(recorded.woken_queues)
+        if not recorded.failed:
+            self._judge_missing([run])
+            return
+        end = recorded.failed[0]
+        if end.status is JobStatus.READY:
+            self._runs.forget(run)
+        else:
+            self._ended(run)
+        self._announcer.failed(end, failure.error, run)
+
+    def _reject(self, run: Run, outcome: Rejected) -> None:
+        released = store.release(
+            store.connection(),
+            [run.right],
+            keep=current_keep(),
+            delay=outcome.delay,
+            rejected=True,
+        )
+        if not released:
+            self._judge_missing([run])
+        elif released[0].status is JobStatus.CANCELLED:
+            self._ended(run)
+            self._announcer.cancelled(run)
+        else:
+            self._runs.forget(run)
+
+    def _judge_missing(self, runs: list[Run]) -> None:
+        """Tell whether an earlier write arrived, whose answer was lost, or the claim is lost."""
+        if not runs:
+            return
+        now = store.standing(store.connection(), [run.right[0] for run in runs])
+        for run in runs:
+            job = now.get(run.right[0])
+            if job is not None and job.ended_by(run.right[1]):
+                self._ended(run)
+            else:
+                self._lose(run)
+
+    def _lose(self, run: Run) -> None:
+        was_timed_out = run.is_timed_out
+        self._runs.forget(run)
+        if not was_timed_out:
+            self._announcer.lost(run)
+
+    def _write_unstorable(self, run: Run, outcome: Outcome, error: Exception) -> None:
+        """Record a result or error that the database refuses as a death that says so."""
+        logger.error("The end of %s can't be stored: %s", run.right[0], error)
+        text = ErrorText.of(type(error).__name__, f"the outcome can't be stored: {error}")
+        failure = Failure(run.right, text, retryable=False, reason=DeathReason.UNSTORABLE)
+        if isinstance(outcome, Success | Failure):
+            self._write_failure(run, failure)
+        else:
+            self._runs.forget(run)
+
+    def _ended(self, run: Run) -> None:
+        self._runs.forget(run)
+        self._unnotified.append(run.right[0])
+
+    def _wake_queues(self, queues: frozenset[str] | set[str]) -> None:
+        if queues:
+            self._woken()
+            notifications.notify(store.connection(), notifications.READY, queues)
+
+    def _notify_ended(self) -> float | None:
+        """Tell who waits for results, at most once in a window; return when the next may go."""
+        if not self._unnotified:
+            return None
+        wait = self._notified_at + notifications.WINDOW - time.monotonic()
+        if wait > 0:
+            return wait
+        ended, self._unnotified = self._unnotified, []
+        self._notified_at = time.monotonic()
+        notifications.notify(
+            store.connection(), notifications.ENDED, [notifications.ids_topic(ended)]
+        )
+        return None

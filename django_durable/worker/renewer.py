@@ -1,0 +1,120 @@
+"""The renewer: keeps the leases of the children's claims, and the worker's row, fresh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from django_durable import notifications, store
+from django_durable.choices import JobStatus
+from django_durable.operations import current_keep
+from django_durable.store import Right, WorkerCard
+from django_durable.worker.announcer import ended_to_json
+from django_durable.worker.loops import Loop, logger
+from django_durable.worker.options import WorkerOptions
+
+LONGEST_BEAT = 5.0
+RESCUE_BATCH = 100
+
+
+class Renewer:
+    """Renew by listed claims, never by name, so that nobody keeps what he does not know of."""
+
+    def __init__(
+        self,
+        options: WorkerOptions,
+        card: WorkerCard,
+        rights: Callable[[], list[Right]],
+        lost: Callable[[Right], None],
+        cancelled: Callable[[list[UUID]], None],
+        drain: Callable[[], None],
+        announce: Callable[[dict[str, Any]], bool],
+    ) -> None:
+        self._options = options
+        self._card = card
+        self._rights = rights
+        self._lost = lost
+        self._cancelled = cancelled
+        self._drain = drain
+        self._announce = announce
+        self.draining = False
+        self._finishing = False
+        self._dead: list[tuple[UUID, str]] = []
+        self._stopped: list[UUID] = []
+        self._untold: list[dict[str, Any]] = []
+        self.loop = Loop("renewer", self._step)
+
+    def child_died(self, claimer: UUID, why: str) -> None:
+        """Record the attempts of a dead child as lost, as soon as the database takes it."""
+        self._dead.append((claimer, why))
+        self.loop.wake()
+
+    def give_back(self, claimer: UUID) -> None:
+        """Give back, uncounted, what a child held that was killed because the worker stops."""
+        self._stopped.append(claimer)
+        self.loop.wake()
+
+    def untold(self) -> list[dict[str, Any]]:
+        """Take what no child has announced yet of the attempts recorded here as lost."""
+        untold, self._untold = self._untold, []
+        return untold
+
+    def finish(self, timeout: float) -> None:
+        """Write what is left to write, delete the worker's row, and end; leases do what can't."""
+        self._finishing = True
+        self.loop.wake()
+        self.loop.join(timeout)
+
+    def _step(self) -> float:
+        db = store.connection()
+        while self._dead:
+            self._rescue(*self._dead[0])
+            self._dead.pop(0)
+        while self._stopped:
+            given = store.release(db, [], keep=current_keep(), claimer=self._stopped[0], held=[])
+            self._stopped.pop(0)
+            notifications.notify(db, notifications.READY, {each.queue_name for each in given})
+        if self._finishing:
+            store.retire(db, self._card.incarnation)
+            self.loop.stop()
+            return 0
+        rights = self._rights()
+        if rights:
+            renewed = store.renew(db, rights, self._options.lease_duration)
+            to_cancel = [job for job, requested in renewed.items() if requested]
+            if to_cancel:
+                self._cancelled(to_cancel)
+            missing = [right for right in rights if right[0] not in renewed]
+            if missing:
+                self._look_after(missing)
+        if store.beat(db, self._card, draining=self.draining) and not self.draining:
+            self._drain()
+        return min(self._options.lease / 4, LONGEST_BEAT)
+
+    def _rescue(self, claimer: UUID, why: str) -> None:
+        db = store.connection()
+        while True:
+            rescued = store.rescue(db, current_keep(), claimers=[claimer], limit=RESCUE_BATCH)
+            if not rescued.failed:
+                return
+            for end in rescued.failed:
+                logger.warning(
+                    "Rescued %s %s: %s; it is %s", end.name, end.id, why, end.status.value
+                )
+            ended = [end.id for end in rescued.failed if end.status is not JobStatus.READY]
+            notifications.notify(db, notifications.READY, rescued.woken_queues)
+            if ended:
+                notifications.notify(db, notifications.ENDED, [notifications.ids_topic(ended)])
+            told = {"why": why, "ended": [ended_to_json(end) for end in rescued.failed]}
+            if not self._announce(told):
+                self._untold.append(told)
+
+    def _look_after(self, missing: list[Right]) -> None:
+        """Tell the children of claims that are lost; one that just ended is gone from the list."""
+        now = store.standing(store.connection(), [right[0] for right in missing])
+        still = set(self._rights())
+        for right in missing:
+            job = now.get(right[0])
+            if right in still and not (job and (job.holds(right[1]) or job.ended_by(right[1]))):
+                self._lost(right)

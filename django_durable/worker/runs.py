@@ -1,0 +1,135 @@
+"""The claims that a child holds: which run, which only wait to be recorded, and what fits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from django_durable.context import JobContext
+from django_durable.exceptions import CancelRequested, ClaimLost, RunTimedOut
+from django_durable.store import Right
+from django_durable.worker.claimtable import ClaimTable
+
+
+class Run:
+    """Be one claim on this worker; it is settled once, by whoever comes first."""
+
+    def __init__(self, context: JobContext, deadline: float | None) -> None:
+        self.context = context
+        self.right = context.right
+        self.is_async = context.job_type.is_async
+        self.deadline = deadline
+        self.took = 0.0
+        # Ends an async run from outside; set by the loop that runs it.
+        self.interrupt: Callable[[], Any] | None = None
+        self._settled = threading.Lock()
+        self._timed_out = False
+
+    def settle(self) -> bool:
+        """Return True for the first caller only: its outcome is the one that counts."""
+        return self._settled.acquire(blocking=False)
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether an outcome has been chosen."""
+        return self._settled.locked()
+
+    @property
+    def is_timed_out(self) -> bool:
+        """Tell whether the run has overrun its timeout."""
+        return self._timed_out
+
+    def request_cancel(self) -> None:
+        """Let the run learn that somebody asked to cancel its job."""
+        self.context.cancel_requested = True
+        self.context.stop(CancelRequested())
+        if self.interrupt is not None:
+            self.interrupt()
+
+    def lose(self) -> None:
+        """Let the run learn that its claim is lost."""
+        self.context.stop(ClaimLost("another claim has taken the job"))
+        if self.interrupt is not None:
+            self.interrupt()
+
+    def time_out(self) -> None:
+        """Let the run learn that it has overrun its timeout."""
+        self._timed_out = True
+        self.context.stop(RunTimedOut())
+        if self.interrupt is not None:
+            self.interrupt()
+
+
+class Runs:
+    """Know all runs of the child; thread-safe."""
+
+    def __init__(self, table: ClaimTable, slots: int) -> None:
+        self._lock = threading.Lock()
+        self._table = table
+        self._held: dict[Right, Run] = {}
+        self._live: set[Run] = set()
+        self.slots = slots
+        # Set whenever a slot becomes free; the claimer waits for it.
+        self.changed: Callable[[], None] = lambda: None
+
+    def room(self) -> int:
+        """Return how many claims the child may take now."""
+        with self._lock:
+            return min(self.slots - len(self._live), self._table.free)
+
+    def add(self, run: Run) -> None:
+        """Enter a claim, before its run starts."""
+        with self._lock:
+            self._held[run.right] = run
+            self._live.add(run)
+            self._table.add(run.right)
+
+    def leave(self, run: Run) -> None:
+        """Free the slot of a run whose function has returned."""
+        with self._lock:
+            self._live.discard(run)
+        self.changed()
+
+    def forget(self, run: Run) -> None:
+        """Let go of a claim whose end is recorded, or which is lost."""
+        with self._lock:
+            if self._held.pop(run.right, None) is not None:
+                self._table.remove(run.right)
+
+    def rights(self) -> list[Right]:
+        """Return the claims that the child holds."""
+        with self._lock:
+            return list(self._held)
+
+    def live(self) -> list[Run]:
+        """Return the runs whose function has not returned."""
+        with self._lock:
+            return list(self._live)
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether nothing runs and nothing waits to be recorded."""
+        with self._lock:
+            return not self._live and not self._held
+
+    def of(self, job: UUID) -> list[Run]:
+        """Return the runs of a job."""
+        with self._lock:
+            return [run for right, run in self._held.items() if right[0] == job]
+
+    def overdue(self) -> tuple[list[Run], float | None]:
+        """Return the live runs past their deadline, and when the next one falls due."""
+        now = time.monotonic()
+        late: list[Run] = []
+        following: float | None = None
+        for run in self.live():
+            if run.deadline is None or run.is_settled:
+                continue
+            if run.deadline <= now:
+                late.append(run)
+            elif following is None or run.deadline < following:
+                following = run.deadline
+        return late, following

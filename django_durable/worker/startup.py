@@ -1,0 +1,78 @@
+"""What a worker checks before it starts: an error that waiting can't mend ends it at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations.executor import MigrationExecutor
+
+from django_durable.conf import conf
+from django_durable.worker.loops import OUTAGE, Outage
+from django_durable.worker.options import WorkerOptions
+
+# What a server says that refuses connections for now; any other refusal is final.
+FOR_NOW = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots")
+
+
+def wait_for_database(options: WorkerOptions) -> str | None:
+    """Wait until the database answers and return its version; None when asked to stop meanwhile.
+
+    Raises `CommandError` for SQLite, a wrong password, a missing database and missing migrations.
+    """
+    wrapper = connections[conf.database]
+    if wrapper.vendor != "postgresql":
+        raise CommandError(
+            f"The database {conf.database!r} is {wrapper.display_name}; durable jobs need"
+            " PostgreSQL. Set DURABLE_DATABASE to an alias that is."
+        )
+    stop = threading.Event()
+    restore = [
+        (number, signal.signal(number, lambda *_: stop.set()))
+        for number in (signal.SIGTERM, signal.SIGINT)
+    ]
+    try:
+        outage = Outage("worker")
+        while not stop.is_set():
+            try:
+                version = _look(connections[conf.database])
+                outage.passed()
+                return version
+            except OUTAGE as error:
+                if _is_final(error):
+                    raise CommandError(
+                        f"The database refuses the worker: {_line(error)}"
+                    ) from error
+                stop.wait(outage.failed(error))
+        return None
+    finally:
+        for number, handler in restore:
+            signal.signal(number, handler)
+
+
+def _look(wrapper: BaseDatabaseWrapper) -> str:
+    with wrapper.cursor() as cursor:
+        cursor.execute("SHOW server_version")
+        version = str(cursor.fetchone()[0]).split(" ")[0]
+    executor = MigrationExecutor(wrapper)
+    targets = [key for key in executor.loader.graph.leaf_nodes() if key[0] == "durable"]
+    plan: list[Any] = executor.migration_plan(targets)
+    if plan:
+        raise CommandError(
+            f"The database lacks {len(plan)} migrations of durable; run: manage.py migrate"
+        )
+    return version
+
+
+def _is_final(error: BaseException) -> bool:
+    text = str(error)
+    return "FATAL" in text and not any(words in text for words in FOR_NOW)
+
+
+def _line(error: BaseException) -> str:
+    lines = [line for line in str(error).strip().split("\n") if "FATAL" in line]
+    return lines[0].strip() if lines else str(error).strip()
