@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.http import QueryDict
 from django.utils.functional import SimpleLazyObject, lazy
 from django.utils.safestring import mark_safe
@@ -228,6 +229,20 @@ def test_stored_text_stays_readable_by_later_versions(value: Any, text: str) -> 
     assert identity(decode(text)) == identity(value)
 
 
+@pytest.mark.django_db
+def test_text_comes_back_from_postgresql_as_it_was() -> None:
+    naive = datetime(2026, 1, 1)  # noqa: DTZ001
+    everything = [
+        1e16, -0.0, 10**700, "€ 😀 \u2028 \x01 \\u0000", b"\x00", (1, (2,)), {"$": {"": [None]}},
+        Decimal("1.10"), naive, datetime.now(UTC), uuid.uuid4(), Colour.RED,
+    ]  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT %s::text", [encode(everything, where="it", limit=LIMIT)])
+        (text,) = cursor.fetchone()
+
+    assert identity(decode(text)) == identity(everything)
+
+
 @pytest.mark.parametrize("value", [1e16, 1e308, 5e-324, -0.0, 0.1, 2.0**53, 1e22])
 def test_float_keeps_type_digits_and_sign(value: float) -> None:
     back = there_and_back(value)
@@ -404,6 +419,31 @@ def test_enum_that_no_worker_can_import_is_refused() -> None:
         ONE = 1
 
     assert "can't import: define the Enum in a module" in refusal(Local.ONE)
+
+
+class Growing(enum.Enum):
+    ONE = 1
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Growing":
+        member = object.__new__(cls)
+        member._name_, member._value_ = "ONE", value
+        return member
+
+
+def test_pseudo_member_of_an_enum_is_refused() -> None:
+    assert "is no member of its own class" in refusal(Growing(7))
+
+
+def test_keys_that_would_become_one_are_refused() -> None:
+    class Apart(str):
+        __slots__ = ()
+        __hash__ = object.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            return self is other
+
+    assert "has keys that are one key as plain str" in refusal({Apart("a"): 1, Apart("a"): 2})
 
 
 def test_enum_of_the_main_module_is_refused() -> None:
