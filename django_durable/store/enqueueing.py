@@ -67,7 +67,8 @@ def enqueue(db: BaseDatabaseWrapper, new: NewJob) -> Enqueued:
     """Insert a job on the caller's connection, in the caller's transaction if there is one.
 
     One INSERT without a key. With one, a job that holds the key decides as `on_duplicate` says;
-    the loser of a race waits for the winner's commit and then sees its row. A conflict is answered by the constraint without an error, so it breaks no transaction.
+    the loser of a race waits for the winner's commit and then sees its row. A conflict is answered
+    by the constraint without an error, so it breaks no transaction.
     """
     while True:
         made = _insert(db, new)

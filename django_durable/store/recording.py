@@ -15,7 +15,7 @@ from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_durable.choices import AttemptOutcome, DeathReason, JobStatus
+from django_durable.choices import FINISHED, AttemptOutcome, DeathReason, JobStatus
 from django_durable.errortext import ErrorText
 from django_durable.store.base import (
     atomic,
@@ -206,11 +206,24 @@ def rescue(
 def _after_failure(
     db: BaseDatabaseWrapper, found: list[tuple[Any, ...]], locked: set[UUID]
 ) -> Recorded:
-    ended = tuple(Ended(*row[:5], JobStatus(row[5]), row[6] or "", *row[7:]) for row in found)
+    ended = tuple(_as_ended(*row) for row in found)
     final = [end.id for end in ended if end.status is not JobStatus.READY]
     queues = wake_waiters(db, final, locked)
     queues |= {end.queue_name for end in ended if end.status is JobStatus.READY}
     return Recorded(frozenset(), ended, frozenset(queues))
+
+
+def _as_ended(
+    job: UUID,
+    epoch: int,
+    name: str,
+    queue_name: str,
+    attempt: int,
+    status: str,
+    worker: str | None,
+    *rest: Any,
+) -> Ended:
+    return Ended(job, epoch, name, queue_name, attempt, JobStatus(status), worker or "", *rest)
 
 
 @dataclass(frozen=True)
@@ -273,7 +286,7 @@ def release(
 
 
 def renew(db: BaseDatabaseWrapper, rights: Sequence[Right], lease: timedelta) -> dict[UUID, bool]:
-    """Renew the listed claims; for each renewed id: is its cancellation requested?
+    """Renew the listed claims; tell for each renewed id whether its cancellation is requested.
 
     One that is missing is lost, or was being written at that moment: ask `standing`.
     """
@@ -299,25 +312,32 @@ def show_progress(db: BaseDatabaseWrapper, right: Right, progress: str) -> bool 
 
 @dataclass(frozen=True)
 class Standing:
-    """Tell how a job stands now."""
+    """Tell how a job stands now; `lost` says that its latest attempt was recorded as lost."""
 
     epoch: int
     status: JobStatus
     cancel_requested: bool
+    lost: bool
 
     def holds(self, epoch: int) -> bool:
         """Tell whether the claim of this epoch still has its job."""
         return self.epoch == epoch and self.status is JobStatus.RUNNING
 
+    def left_by(self, epoch: int) -> bool:
+        """Tell whether the claim of this epoch wrote how it ended, and no rescue in its place.
+
+        The job may wait for another attempt; what the write said, its rows tell.
+        """
+        return self.epoch == epoch and self.status is not JobStatus.RUNNING and not self.lost
+
     def ended_by(self, epoch: int) -> bool:
-        """Tell whether the job has ended under the claim of this epoch."""
-        final = (JobStatus.SUCCESSFUL, JobStatus.DEAD, JobStatus.CANCELLED)
-        return self.epoch == epoch and self.status in final
+        """Tell whether the claim of this epoch has ended its job, and not a rescue in its place."""
+        return self.left_by(epoch) and self.status in FINISHED
 
 
 def standing(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> dict[UUID, Standing]:
     """Return how the listed jobs stand; one that is missing has been deleted."""
     return {
-        row[0]: Standing(row[1], JobStatus(row[2]), row[3])
+        row[0]: Standing(row[1], JobStatus(row[2]), *row[3:])
         for row in rows(db, "standing", ids=list(ids))
     }
