@@ -62,7 +62,11 @@ def queue_counts(limit: int | None = None) -> list[QueueCounts]:
     and requirement), which bounds the cost for a page; None counts all.
     """
     counts = {name: QueueCounts(name) for name in _declared_queues()}
-    found = rows(store.connection(), "count_waiting", reach=limit)
+    db = store.connection()
+    # For all of them one walk through the table is quicker than the walks lane by lane.
+    found = (
+        rows(db, "count_all_waiting") if limit is None else rows(db, "count_waiting", reach=limit)
+    )
     for name, ready, due, waiting, oldest, capped in found:
         counts[name] = QueueCounts(name, ready, due, 0, waiting, oldest, capped=capped)
     running = Job.all_objects.running().filter(due_at__isnull=True)

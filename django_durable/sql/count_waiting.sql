@@ -28,7 +28,9 @@ counted AS (
             count(*) FILTER (WHERE part.status = 'READY') AS ready,
             count(*) FILTER (WHERE part.status = 'READY' AND part.due_at <= v.now) AS due,
             count(*) FILTER (WHERE part.status = 'WAITING') AS waiting,
-            v.now - min(part.due_at) FILTER (WHERE part.status = 'READY') AS oldest
+            v.now - min(part.due_at) FILTER (
+                WHERE part.status = 'READY' AND part.due_at <= v.now
+            ) AS oldest
         FROM (
             SELECT j.status, j.due_at
             FROM durable_job AS j
@@ -46,7 +48,7 @@ counted AS (
         count(*) FILTER (WHERE part.status = 'READY'),
         count(*) FILTER (WHERE part.status = 'READY' AND part.due_at <= v.now),
         count(*) FILTER (WHERE part.status = 'WAITING'),
-        v.now - min(part.due_at) FILTER (WHERE part.status = 'READY')
+        v.now - min(part.due_at) FILTER (WHERE part.status = 'READY' AND part.due_at <= v.now)
     FROM (
         SELECT j.queue_name, j.status, j.due_at
         FROM durable_job AS j
@@ -58,7 +60,7 @@ counted AS (
 )
 SELECT
     queue_name, sum(ready)::bigint, sum(due)::bigint, sum(waiting)::bigint,
-    max(extract(EPOCH FROM oldest)::float8) FILTER (WHERE oldest >= INTERVAL '0'),
-    COALESCE(bool_or(seen >= %(reach)s::bigint), FALSE)
+    max(extract(EPOCH FROM oldest)::float8),
+    bool_or(seen >= %(reach)s::bigint)
 FROM counted
 GROUP BY queue_name

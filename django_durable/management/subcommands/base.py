@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
@@ -22,25 +23,25 @@ class Report:
     document: Any
     problems: Sequence[str] = ()
     # What a person should know beside the document, said on stderr.
-    notes: Sequence[str] = field(default_factory=tuple)
+    notes: Sequence[str] = ()
 
 
-class Subcommand:
+class Subcommand(ABC):
     """Do one thing, then show it as JSON or to a person: both from one document."""
 
     name: ClassVar[str]
     help: ClassVar[str]
 
-    def add_arguments(self, parser: CommandParser) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:  # noqa: B027 - some have none
         """Declare the flags."""
 
+    @abstractmethod
     def run(self, options: dict[str, Any]) -> Report:
         """Do it; raises `CommandError` with a sentence when nothing could be done."""
-        raise NotImplementedError
 
+    @abstractmethod
     def show(self, document: Any, page: Page) -> None:
         """Write the document for a person."""
-        raise NotImplementedError
 
 
 def wrong_usage(sentence: str) -> CommandError:
