@@ -27,7 +27,7 @@ class AttemptAdmin(ReadOnlyAdmin):
         "error_class",
         "message_line",
         "worker",
-        "finished_at",
+        display.moment("finished_at", _("finished")),
     )
     list_filter = ("outcome",)
     list_columns = (
@@ -43,8 +43,18 @@ class AttemptAdmin(ReadOnlyAdmin):
     search_help_text = _("Id of a job, or the beginning of an error class")
     ordering = ("-pk",)
     fieldsets: ClassVar[Any] = [
-        (None, {"fields": ["job_link", "number", "outcome", "worker"]}),
-        (_("Times"), {"fields": ["started_at", "finished_at"]}),
+        (None, {"fields": ["job_link", ("number", "outcome", "worker")]}),
+        (
+            _("Times"),
+            {
+                "fields": [
+                    (
+                        display.moment("started_at", _("started")),
+                        display.moment("finished_at", _("finished")),
+                    )
+                ]
+            },
+        ),
         (_("Error"), {"fields": ["error_class", "message_text", "traceback_text"]}),
     ]
     payload: ClassVar[dict[str, Any]] = {

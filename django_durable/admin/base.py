@@ -80,6 +80,9 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return BoundedChangeList
 
@@ -96,12 +99,14 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Return the displays, with those of the payload replaced if the user may not see it."""
         if display.may_see_payload(request):
             return list(names)
-        return [
-            display.hidden(name, self.payload[name])
-            if isinstance(name, str) and name in self.payload
-            else name
-            for name in names
-        ]
+        return [self._or_hidden(name) for name in names]
+
+    def _or_hidden(self, name: Any) -> Any:
+        if isinstance(name, (list, tuple)):
+            return [self._or_hidden(part) for part in name]
+        if isinstance(name, str) and name in self.payload:
+            return display.hidden(name, self.payload[name])
+        return name
 
     def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:
         """Refuse to filter by what the user may not see, since it would answer guesses."""

@@ -19,21 +19,19 @@ from django_durable.querysets import ClockNow
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(OperationsAdmin):
-    """List dead letters, newest first; they go when their job goes."""
+    """List dead letters, newest first; none goes without its job, which it is needed to replay."""
 
     operations = (REPLAY,)
     actions = ("replay_selected",)
     list_display = (
-        "job_name",
-        "job_link",
-        "reason",
+        "job_cell",
+        "reason_word",
         "error_class",
         "message_line",
         "attempt_count",
-        "died_at",
+        display.moment("died_at", _("died")),
         "replay_link",
     )
-    list_display_links = ("job_name",)
     list_filter = (
         "reason",
         filters.ReplayedFilter,
@@ -56,9 +54,28 @@ class DeadLetterAdmin(OperationsAdmin):
     search_help_text = _("Id of a job, or the beginning of a job type or an error class")
     ordering = ("-died_at",)
     fieldsets: ClassVar[Any] = [
-        (None, {"fields": ["job_name", "job_link", "reason", "attempt_count", "died_at"]}),
+        (
+            None,
+            {
+                "fields": [
+                    ("job_name", "job_link"),
+                    ("reason", "attempt_count", display.moment("died_at", _("died"))),
+                ]
+            },
+        ),
         (_("Error"), {"fields": ["error_class", "message_text", "traceback_text"]}),
-        (_("Replay"), {"fields": ["replay_link", "replayed_at", "replayed_by"]}),
+        (
+            _("Replay"),
+            {
+                "fields": [
+                    (
+                        "replay_link",
+                        display.moment("replayed_at", _("replayed")),
+                        "replayed_by",
+                    )
+                ]
+            },
+        ),
     ]
     payload: ClassVar[dict[str, Any]] = {
         "message_line": _("message"),
@@ -66,10 +83,6 @@ class DeadLetterAdmin(OperationsAdmin):
         "traceback_text": _("traceback"),
     }
     payload_columns = frozenset({"message", "traceback"})
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: without its letter a dead job could never be replayed."""
-        return False
 
     def has_replay_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("durable.replay_job")
@@ -107,6 +120,15 @@ class DeadLetterAdmin(OperationsAdmin):
         self, request: HttpRequest, queryset: QuerySet[DeadLetter]
     ) -> HttpResponse | None:
         return self.operate(request, queryset, REPLAY)
+
+    @admin.display(description=_("job"))
+    def job_cell(self, obj: DeadLetter) -> str:
+        return display.name_and_id(obj.job.name, obj.job_id)
+
+    @admin.display(description=_("reason"))
+    def reason_word(self, obj: DeadLetter) -> str:
+        # The label goes on to explain itself after a colon.
+        return obj.get_reason_display().partition(":")[0]
 
     @admin.display(description=_("job type"))
     def job_name(self, obj: DeadLetter) -> str:

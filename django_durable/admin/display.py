@@ -10,8 +10,10 @@ from django.contrib.admin.utils import quote
 from django.db.models import Model
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.http import urlencode
+from django.utils.timezone import localtime
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -45,6 +47,30 @@ def hidden(name: str, label: Any) -> Display:
 
     column.__name__ = name
     return column
+
+
+def moment(field: str, label: Any) -> Display:
+    """Return the column of a time, to the second, with the exact instant for machines."""
+
+    @admin.display(description=label)
+    def column(obj: Any) -> str:
+        return time(getattr(obj, field))
+
+    column.__name__ = field
+    return column
+
+
+def time(at: datetime | None) -> str:
+    """Return an instant in the current time zone, to the second."""
+    if at is None:
+        return EMPTY
+    shown = date_format(localtime(at), "Y-m-d H:i:s")
+    return format_html('<time datetime="{}">{}</time>', at.isoformat(), shown)
+
+
+def name_and_id(name: str, pk: object) -> str:
+    """Return the two as one cell of a list."""
+    return format_html('{}<br><span class="durable-id">{}</span>', name, pk)
 
 
 def shortened(text: str, limit: int, *, tail: bool = False) -> tuple[str, bool]:

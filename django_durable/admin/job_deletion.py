@@ -37,13 +37,12 @@ class DeletesTrees(OperationsAdmin):
             return [], {}, set(), protected
         members = Job.all_objects.filter(_in_trees(ids))
         counts = {
-            Job._meta.verbose_name_plural: _bounded(members),
-            Attempt._meta.verbose_name_plural: _bounded(
-                Attempt.objects.filter(_in_trees(ids, "job__"))
-            ),
-            DeadLetter._meta.verbose_name_plural: _bounded(
-                DeadLetter.objects.filter(_in_trees(ids, "job__"))
-            ),
+            rows.model._meta.verbose_name_plural: _bounded(rows)
+            for rows in (
+                members,
+                Attempt.objects.filter(job__in=members.values("pk")),
+                DeadLetter.objects.filter(job__in=members.values("pk")),
+            )
         }
         named = [self._named(job) for job in jobs]
         return named, {name: count for name, count in counts.items() if count != "0"}, set(), []
@@ -94,9 +93,8 @@ class DeletesTrees(OperationsAdmin):
         return link
 
 
-def _in_trees(ids: list[Any], prefix: str = "") -> Q:
-    root = {f"{prefix}root__in": ids, f"{prefix}parent__isnull": False}
-    return Q(**{f"{prefix}pk__in": ids}) | Q(**root)
+def _in_trees(ids: list[Any]) -> Q:
+    return Q(pk__in=ids) | Q(root__in=ids, parent__isnull=False)
 
 
 def _forbidding(ids: list[Any]) -> list[Job]:

@@ -33,6 +33,10 @@ class JobDisplays:
 
     admin_site: AdminSite
 
+    @admin.display(description=_("job"))
+    def job_cell(self, obj: Job) -> str:
+        return display.name_and_id(obj.name, obj.pk)
+
     @admin.display(description=_("status"))
     def status_words(self, obj: Any) -> str:
         return display.status(obj, obj.now)

@@ -42,6 +42,8 @@ def _dead_letter(site: Any, job: Job, seen: bool) -> dict[str, Any] | None:
         "letter": letter,
         "message": display.shortened(letter.message, MAX_MESSAGE)[0] if seen else "",
         "link": display.link(site, DeadLetter, letter.pk, letter),
+        "died": display.time(letter.died_at),
+        "replayed": display.time(letter.replayed_at),
     }
 
 
@@ -56,7 +58,10 @@ def _attempts(site: Any, job: Job, seen: bool) -> dict[str, Any]:
         else [{"attempt": attempt} for attempt in attempts[:MAX_ATTEMPTS]]
     )
     for row in shown:
-        row["link"] = display.link(site, Attempt, row["attempt"].pk, row["attempt"].number)
+        attempt = row["attempt"]
+        row["link"] = display.link(site, Attempt, attempt.pk, attempt.number)
+        row["started"] = display.time(attempt.started_at)
+        row["finished"] = display.time(attempt.finished_at)
     return {
         "attempts": shown,
         "more_attempts": _list_url(site, Attempt, job=job.pk)
@@ -74,6 +79,7 @@ def _children(site: Any, job: Job) -> dict[str, Any]:
             "child": child,
             "link": display.link(site, Job, child.pk),
             "status": display.status(child, child.now),
+            "finished": display.time(child.finished_at),
         }
         for child in children[:MAX_CHILDREN]
     ]

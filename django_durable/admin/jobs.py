@@ -12,12 +12,12 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import path
 from django.utils.translation import gettext_lazy as _
 
-from django_durable.admin import filters
+from django_durable.admin import display, filters
 from django_durable.admin.attempts import as_uuid
-from django_durable.admin.display import may_see_payload
 from django_durable.admin.job_deletion import DeletesTrees
 from django_durable.admin.job_displays import PAYLOAD_FIELDS, JobDisplays
 from django_durable.admin.job_page import related
+from django_durable.admin.job_sections import sections
 from django_durable.admin.operating import OperationsAdmin
 from django_durable.admin.operations import CANCEL, REPLAY, RUN_NOW
 from django_durable.admin.payload_text import payload_text
@@ -37,15 +37,13 @@ class JobAdmin(JobDisplays, DeletesTrees, OperationsAdmin):
         "delete_selected",
     )
     list_display = (
-        "id",
-        "name",
+        "job_cell",
         "queue_name",
         "status_words",
         "attempt_count",
-        "priority",
-        "enqueued_at",
-        "run_after",
-        "finished_at",
+        display.moment("enqueued_at", _("enqueued")),
+        display.moment("run_after", _("run after")),
+        display.moment("finished_at", _("finished")),
     )
     list_filter = (
         ("status", filters.StatusFilter),
@@ -72,62 +70,15 @@ class JobAdmin(JobDisplays, DeletesTrees, OperationsAdmin):
     ordering = ("-pk",)
     search_fields = ("id", "idempotency_key", "name")
     search_help_text = _("Id or idempotency key, or the beginning of a job type")
-    fieldsets: ClassVar[Any] = [
-        (
-            None,
-            {
-                "fields": [
-                    "id",
-                    "name",
-                    "queue_name",
-                    "status_words",
-                    "blocked_on",
-                    "attempt_count",
-                    "priority",
-                    "progress_text",
-                ]
-            },
-        ),
-        (_("Payload"), {"fields": ["arguments", "keyword_arguments", "result_text"]}),
-        (
-            _("Times"),
-            {
-                "fields": [
-                    "enqueued_at",
-                    "run_after",
-                    "due_at",
-                    "started_at",
-                    "claimed_at",
-                    "finished_at",
-                    "kept_until",
-                ]
-            },
-        ),
-        (_("Worker"), {"fields": ["worker_link", "lease_until"]}),
-        (_("Tree"), {"fields": ["parent_link", "root_link", "depth"]}),
-        (_("Replay"), {"fields": ["replay_of_link", "replayed_as_link", "delivery_key"]}),
-        (
-            _("Options"),
-            {
-                "fields": [
-                    "idempotency_key",
-                    "concurrency_key",
-                    "requires",
-                    "max_attempts",
-                    "rejections",
-                    "options_text",
-                    "metadata_text",
-                ]
-            },
-        ),
-        (_("Cancellation"), {"fields": ["cancel_requested_at", "cancel_reason_text"]}),
-    ]
     payload: ClassVar[dict[str, Any]] = {
         "arguments": _("arguments"),
         "keyword_arguments": _("keyword arguments"),
         "result_text": _("result"),
     }
     payload_columns = frozenset({"args", "kwargs", "return_value"})
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm("durable.delete_job")
 
     def has_cancel_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("durable.cancel_job")
@@ -142,16 +93,19 @@ class JobAdmin(JobDisplays, DeletesTrees, OperationsAdmin):
         jobs: QuerySet[Job] = super().get_queryset(request)
         return jobs.annotate(now=ClockNow())
 
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        return [(title, {"fields": self.shown(request, fields)}) for title, fields in sections(obj)]
+
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
         term = search_term.strip()
         if not term:
             return queryset, False
-        found = Q(idempotency_key=term) | Q(name__startswith=term)
-        if (job_id := as_uuid(term)) is not None:
-            found |= Q(pk=job_id)
-        return queryset.filter(found), False
+        job_id = as_uuid(term)
+        # Where it is an id it is no name, and the indexes of id and key then suffice.
+        other = Q(name__startswith=term) if job_id is None else Q(pk=job_id)
+        return queryset.filter(other | Q(idempotency_key=term)), False
 
     def get_urls(self) -> list[Any]:
         """Add the page of a payload's full text."""
@@ -171,7 +125,7 @@ class JobAdmin(JobDisplays, DeletesTrees, OperationsAdmin):
         """Show all of the arguments, the keyword arguments or the result as plain text."""
         column = PAYLOAD_FIELDS.get(field)
         job = self.get_object(request, unquote(object_id)) if column else None
-        if not (self.has_view_permission(request, job) and may_see_payload(request)):
+        if not (self.has_view_permission(request, job) and display.may_see_payload(request)):
             raise PermissionDenied
         if column is None or job is None:
             raise Http404

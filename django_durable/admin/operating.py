@@ -10,7 +10,7 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.admin import helpers
 from django.contrib.admin.models import LogEntry
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import model_ngettext, quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db import router, transaction
 from django.db.models import QuerySet
@@ -183,6 +183,7 @@ class OperationsAdmin(ReadOnlyAdmin):
             "operation": operation,
             "shown": shown,
             "more": len(objects) - len(shown),
+            "count": f"{len(objects)} {model_ngettext(self.opts, len(objects))}",
             "keys": [quote(obj.pk) for obj in objects],
             "possible": any(operation.possible(obj) for obj in objects),
             "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,

@@ -29,8 +29,8 @@ class WorkerAdmin(ReadOnlyAdmin):
         "pid",
         "slots",
         "queue_names",
-        "started_at",
-        "heartbeat_at",
+        display.moment("started_at", _("started")),
+        display.moment("heartbeat_at", _("heartbeat")),
         "running_jobs",
     )
     list_columns = (
@@ -47,9 +47,21 @@ class WorkerAdmin(ReadOnlyAdmin):
     )
     ordering = ("name", "-started_at")
     fieldsets: ClassVar[Any] = [
-        (None, {"fields": ["name", "state", "incarnation", "hostname", "pid", "running_jobs"]}),
-        (_("Times"), {"fields": ["started_at", "heartbeat_at", "lease_text"]}),
-        (_("Serves"), {"fields": ["slots", "queue_names", "job_type_names", "capability_names"]}),
+        (
+            None,
+            {
+                "fields": [
+                    ("name", "state", "running_jobs"),
+                    ("hostname", "pid", "incarnation"),
+                    (
+                        display.moment("started_at", _("started")),
+                        display.moment("heartbeat_at", _("heartbeat")),
+                        "lease_text",
+                    ),
+                ]
+            },
+        ),
+        (_("Serves"), {"fields": [("slots", "queue_names", "capability_names"), "job_type_names"]}),
     ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
