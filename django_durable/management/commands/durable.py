@@ -37,13 +37,9 @@ class Command(BaseCommand):
         # The common wish of people who want no colours anywhere, which Django does not know.
         if os.environ.get("NO_COLOR") and not options["force_color"]:
             options["no_color"] = True
-        return super().execute(*args, **options)
-
-    def handle(self, *args: Any, **options: Any) -> None:
-        subcommand = SUBCOMMANDS[options["subcommand"]]
-        autodiscover()
         try:
-            report = subcommand.run(options)
+            # System checks may be the first to need the database.
+            return super().execute(*args, **options)
         except ProgrammingError as error:
             if not _is_missing_table(error):
                 raise
@@ -51,6 +47,11 @@ class Command(BaseCommand):
         except (OperationalError, InterfaceError) as error:
             reason = str(error).strip().partition("\n")[0]
             raise CommandError(f"the database does not answer: {reason}") from error
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        autodiscover()
+        subcommand = SUBCOMMANDS[options["subcommand"]]
+        report = subcommand.run(options)
         if options["json"]:
             self.stdout.write(as_json(report.document))
         else:
