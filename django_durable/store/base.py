@@ -10,6 +10,7 @@ from importlib import resources
 from typing import Any, TypeVar
 from uuid import UUID
 
+import psycopg
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -30,7 +31,9 @@ def connection() -> BaseDatabaseWrapper:
 def sql(name: str) -> str:
     """Return the text of `sql/<name>.sql`, with the files that it includes."""
     text = resources.files("django_durable").joinpath("sql", f"{name}.sql").read_text()
-    return re.sub(r"-- include: (\w+)\n", lambda found: sql(found[1]), text)
+    text = re.sub(r"-- include: (\w+)\n", lambda found: sql(found[1]), text)
+    # Comments are for the reader; the server would parse them with every call.
+    return re.sub(r"^\s*--.*\n", "", text, flags=re.MULTILINE)
 
 
 def rows(db: BaseDatabaseWrapper, statement: str, **params: Any) -> list[tuple[Any, ...]]:
@@ -41,9 +44,40 @@ def rows(db: BaseDatabaseWrapper, statement: str, **params: Any) -> list[tuple[A
     """
     faults.reach(statement)
     params["offset"] = clock_offset(db)
+    if getattr(db, "durable_prepares", False) and is_direct(db):
+        with db.wrap_database_errors, psycopg.Cursor(db.connection) as prepared:
+            prepared.execute(sql(statement).encode(), params, prepare=True)
+            return prepared.fetchall() if prepared.description else []
     with db.cursor() as cursor:
         cursor.execute(sql(statement), params)
         return cursor.fetchall() if cursor.description else []
+
+
+def prepare(db: BaseDatabaseWrapper) -> None:
+    """Let the store's statements on this connection be planned once, as a worker's threads want.
+
+    Behind a pooler it changes nothing: prepared statements belong to a server process.
+    """
+    db.durable_prepares = True  # type: ignore[attr-defined]
+
+
+def is_direct(db: BaseDatabaseWrapper) -> bool:
+    """Tell whether the connection ends at one server process, with no pooler between.
+
+    A pooler introduces itself with a process id that is not the server's.
+    """
+    db.ensure_connection()
+    raw = db.connection
+    direct: bool | None = getattr(raw, "durable_direct", None)
+    if direct is None:
+        with db.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            direct = bool(cursor.fetchone()[0] == raw.info.backend_pid)
+        raw.durable_direct = direct
+        if direct:
+            # Django turns preparing off by default, for poolers' sake.
+            raw.prepare_threshold = 0
+    return direct
 
 
 def clock_offset(db: BaseDatabaseWrapper) -> timedelta:

@@ -72,7 +72,7 @@ class Runs:
         self._held: dict[Right, Run] = {}
         self._live: set[Run] = set()
         self.slots = slots
-        # Set whenever a slot becomes free; the claimer waits for it.
+        # Called whenever there may be more room; the claimer waits for it.
         self.changed: Callable[[], None] = lambda: None
 
     def room(self) -> int:
@@ -98,6 +98,7 @@ class Runs:
         with self._lock:
             if self._held.pop(run.right, None) is not None:
                 self._table.remove(run.right)
+        self.changed()
 
     def rights(self) -> list[Right]:
         """Return the claims that the child holds."""
