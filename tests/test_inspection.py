@@ -118,7 +118,7 @@ class TestWhatBlocksAJob:
         hand.take()
         assert blocked_on_many([first, second]) == {
             first.pk: "",
-            second.pk: "queue 'inspected' is at its limit of 1 running jobs",
+            second.pk: "queue 'inspected' is at its limit of 1 running job",
         }
 
     def test_a_held_key_is_named_with_its_holder(self, worker, hand):

@@ -155,7 +155,8 @@ class _Obstacles:
             return f"no live worker serves it: {missing}"
         limit = queue.max_running if queue is not None else None
         if limit is not None and self.running.get(job.queue_name, 0) >= limit:
-            return f"queue {job.queue_name!r} is at its limit of {limit} running jobs"
+            jobs = "1 running job" if limit == 1 else f"{limit} running jobs"
+            return f"queue {job.queue_name!r} is at its limit of {jobs}"
         return self._key(job) or "waiting for a free slot"
 
     def _missing(self, job: Any) -> str:
