@@ -1,5 +1,7 @@
 """Durable jobs and workflows for Django, on the PostgreSQL that the project already has."""
 
+from typing import TYPE_CHECKING, Any
+
 from django_durable.backoff import Backoff
 from django_durable.choices import OnDuplicate, Priority
 from django_durable.exceptions import (
@@ -24,6 +26,9 @@ from django_durable.exceptions import (
 )
 from django_durable.jobtypes import job, workflow
 
+if TYPE_CHECKING:
+    from django_durable.context import JobContext
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -36,6 +41,7 @@ __all__ = [
     "DuplicateStep",
     "DurableError",
     "JobCancelled",
+    "JobContext",
     "JobFailed",
     "JobTimeout",
     "LeaseLost",
@@ -51,3 +57,16 @@ __all__ = [
     "job",
     "workflow",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Whoever defines and enqueues jobs needs nothing of what runs them.
+    if name == "JobContext":
+        from django_durable.context import JobContext
+
+        return JobContext
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
