@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 from asgiref.sync import sync_to_async
 
-from django_durable.backoff import Backoff
+from django_durable.backoff import LONGEST, Backoff
 from django_durable.choices import MAX_PRIORITY, MIN_PRIORITY, OnDuplicate
 from django_durable.conf import conf
 from django_durable.exceptions import UnknownJob
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from django_durable.models import Job
 
 Function = Callable[..., Any]
-ISOLATIONS = ("thread",)
 
 
 class Unset:
@@ -78,9 +77,17 @@ def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(name: str, value: Any, longest: int) -> str:
-    if not isinstance(value, str) or not value or len(value) > longest or "\x00" in value:
+    if not isinstance(value, str) or not value or len(value) > longest or not _is_storable(value):
         raise ValueError(f"{name} must be a text of 1 to {longest} characters, not {value!r:.100}")
     return value
+
+
+def _is_storable(text: str) -> bool:
+    """Tell whether PostgreSQL takes the text: no NUL, no lone surrogate."""
+    try:
+        return b"\x00" not in text.encode()
+    except UnicodeEncodeError:
+        return False
 
 
 def _optional_text(name: str, value: Any, longest: int) -> str | None:
@@ -117,6 +124,8 @@ def _duration(name: str, value: Any, *, zero: bool) -> timedelta | None:
         raise ValueError(
             f"{name} must be {'zero or ' if zero else ''}longer than nothing, not {value!r}"
         )
+    if value > LONGEST:
+        raise ValueError(f"{name} must be at most {LONGEST.days} days, not {value!r}")
     return value
 
 
@@ -149,7 +158,7 @@ def concurrency_key_text(name: str, value: Any) -> str | None:
     """Return a concurrency key in its stored form; `ValueError` if it can't be one."""
     if value is None:
         return None
-    if not isinstance(value, str) or not value or "\x00" in value:
+    if not isinstance(value, str) or not value or not _is_storable(value):
         raise ValueError(f"{name} must be a text that is not empty, or None, not {value!r:.100}")
     return value
 
@@ -230,9 +239,13 @@ class JobType:
     def __init__(
         self, func: Function, *, name: str | None, aliases: Sequence[str], given: Mapping[str, Any]
     ) -> None:
+        if isinstance(func, JobType) or not callable(func) or not hasattr(func, "__qualname__"):
+            raise TypeError(f"a job type is made of a function, not {func!r:.100}")
+        if isinstance(aliases, str):
+            raise ValueError(f"aliases must be a list of names, not the text {aliases!r:.100}")
         self.func = func
         self.source = f"{func.__module__}.{func.__qualname__}"
-        self.name = _text("name", name or self.source, 255)
+        self.name = _text("name", self.source if name is None else name, 255)
         self.aliases = tuple(_text("aliases", alias, 255) for alias in aliases)
         self.given = check_options(given)
         self.is_async = inspect.iscoroutinefunction(func)
@@ -371,15 +384,20 @@ class Call:
 
 
 def _run_after(name: str, value: Any) -> datetime | timedelta | None:
-    if value is None or isinstance(value, timedelta):
-        if value is not None and value < timedelta(0):
-            raise ValueError(f"{name} must not be negative: {value!r}")
+    if value is None:
+        return None
+    if isinstance(value, timedelta):
+        if not timedelta(0) <= value <= LONGEST:
+            raise ValueError(f"{name} must be from 0 to {LONGEST.days} days, not {value!r}")
         return value
     if not isinstance(value, datetime):
         raise ValueError(f"{name} must be an aware datetime or a timedelta, not {value!r}")
     if value.utcoffset() is None:
         raise ValueError(f"{name} must be aware: {value!r} has no time zone")
-    return value
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"{name} must lie between the years 1 and 9999 in UTC: {value!r}") from None
 
 
 def _metadata(name: str, value: Any) -> dict[str, str]:
@@ -388,17 +406,9 @@ def _metadata(name: str, value: Any) -> dict[str, str]:
     for item in (*value.keys(), *value.values()):
         if not isinstance(item, str):
             raise ValueError(f"{name} must be a dict of str; {item!r:.100} is none")
-        if "\x00" in item or not _is_unicode(item):
+        if not _is_storable(item):
             raise ValueError(f"{name} has a character that can't be stored: {item!r:.100}")
     return dict(value)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _on_duplicate(name: str, value: Any) -> OnDuplicate:
