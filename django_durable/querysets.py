@@ -65,9 +65,12 @@ class JobQuerySet(models.QuerySet["Job"]):
         return self.filter(queue_name=queue_name)
 
     def by_key(self, job_type: JobType | str, key: str) -> JobQuerySet:
-        """Return the job that holds this idempotency key of the job type, if any."""
-        name = job_type if isinstance(job_type, str) else job_type.name
-        return self.filter(name=name, idempotency_key=key)
+        """Return the job that holds this idempotency key of the job type, if any.
+
+        A job type stands for its aliases too, since old rows have the old name; a text for itself.
+        """
+        names = [job_type] if isinstance(job_type, str) else [job_type.name, *job_type.aliases]
+        return self.filter(name__in=names, idempotency_key=key)
 
     def kept(self) -> JobQuerySet:
         """Leave out what retention has given up, swept or not."""
