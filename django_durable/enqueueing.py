@@ -179,7 +179,7 @@ def enqueue_many(call: Call, calls: Iterable[Sequence[Any]]) -> EnqueuedJobs:
             for start in range(0, len(members), BATCH):
                 batch = members[start : start + BATCH]
                 entries += zip(batch, store.enqueue_many(db, batch), strict=True)
-        for new, outcome in entries:
+        for _new, outcome in entries:
             if outcome.refused:
                 raise DuplicateJob(job=Job.all_objects.get(pk=outcome.id))
     jobs = EnqueuedJobs(db, entries)

@@ -229,6 +229,10 @@ class Registry:
 registry = Registry()
 
 
+def _is_function(value: object) -> bool:
+    return callable(value) and hasattr(value, "__qualname__") and not isinstance(value, JobType)
+
+
 class JobType:
     """Be a decorated function: the thing that is enqueued.
 
@@ -239,7 +243,7 @@ class JobType:
     def __init__(
         self, func: Function, *, name: str | None, aliases: Sequence[str], given: Mapping[str, Any]
     ) -> None:
-        if isinstance(func, JobType) or not callable(func) or not hasattr(func, "__qualname__"):
+        if not _is_function(func):
             raise TypeError(f"a job type is made of a function, not {func!r:.100}")
         if isinstance(aliases, str):
             raise ValueError(f"aliases must be a list of names, not the text {aliases!r:.100}")
@@ -397,7 +401,7 @@ def _run_after(name: str, value: Any) -> datetime | timedelta | None:
     try:
         return value.astimezone(UTC)
     except OverflowError:
-        raise ValueError(f"{name} must lie between the years 1 and 9999 in UTC: {value!r}") from None
+        raise ValueError(f"{name} must be in the years 1 to 9999 in UTC, not {value!r}") from None
 
 
 def _metadata(name: str, value: Any) -> dict[str, str]:

@@ -57,7 +57,7 @@ def test_name_is_imported_from_the_package(name: str) -> None:
 
 def test_name_that_does_not_exist_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'jobs_of_old'"):
-        django_durable.jobs_of_old
+        _ = django_durable.jobs_of_old
 
 
 def test_import_needs_no_django_project_and_pulls_in_no_models() -> None:
