@@ -45,8 +45,8 @@ def rows(db: BaseDatabaseWrapper, statement: str, **params: Any) -> list[tuple[A
     faults.reach(statement)
     params["offset"] = clock_offset(db)
     if getattr(db, "durable_prepares", False) and is_direct(db):
-        with db.wrap_database_errors, psycopg.Cursor(db.connection) as prepared:
-            prepared.execute(sql(statement).encode(), params, prepare=True)
+        with db.wrap_database_errors:
+            prepared = db.connection.durable_cursor.execute(sql(statement).encode(), params)
             return prepared.fetchall() if prepared.description else []
     with db.cursor() as cursor:
         cursor.execute(sql(statement), params)
@@ -59,6 +59,12 @@ def prepare(db: BaseDatabaseWrapper) -> None:
     Behind a pooler it changes nothing: prepared statements belong to a server process.
     """
     db.durable_prepares = True  # type: ignore[attr-defined]
+
+
+def _binary_cursor(raw: psycopg.Connection[Any]) -> psycopg.Cursor[Any]:
+    cursor = psycopg.Cursor(raw)
+    cursor.format = psycopg.pq.Format.BINARY
+    return cursor
 
 
 def is_direct(db: BaseDatabaseWrapper) -> bool:
@@ -77,6 +83,8 @@ def is_direct(db: BaseDatabaseWrapper) -> bool:
         if direct:
             # Django turns preparing off by default, for poolers' sake.
             raw.prepare_threshold = 0
+            # Binary, since reading texts would cost a worker more than all else that it does.
+            raw.durable_cursor = _binary_cursor(raw)
     return direct
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -75,8 +75,7 @@ class Owner:
     lease: timedelta
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """Hold a claimed job as its run needs it; (id, epoch) is the right to write."""
 
     id: UUID
@@ -104,6 +103,7 @@ class Claim:
     metadata: dict[str, str]
     enqueued_at: datetime
     started_at: datetime
+    lane: int
 
 
 class Claims:
@@ -176,7 +176,7 @@ class Claims:
             "claim",
             slots=slots,
             # Rows that other claimers are taking at this moment lie in front.
-            reach=2 * slots + 10,
+            reach=slots + max(slots // 2, 10),
             limited=False,
             shunned=list(shunned),
             **self._peek_params(full),
@@ -191,16 +191,21 @@ class Claims:
             self._full_look_at = time.monotonic() + PAUSE_FACTOR * took
 
     def _taken(self, found: list[tuple[Any, ...]]) -> list[Claim]:
-        claims = []
-        for *columns, lane in found:
-            claim = Claim(*columns)
-            for name in ("options", "metadata"):
-                # Django's connections hand jsonb over as text.
-                text = getattr(claim, name)
-                object.__setattr__(claim, name, {} if text == "{}" else json.loads(text))
-            claims.append(claim)
+        claims = [Claim._make(row) for row in found]
+        if claims and isinstance(claims[0].options, str):
+            # Django's cursors hand jsonb over as text.
+            claims = [
+                claim._replace(
+                    options=json.loads(claim.options),  # type: ignore[arg-type]
+                    metadata=json.loads(claim.metadata),  # type: ignore[arg-type]
+                )
+                for claim in claims
+            ]
+        bounds = self._bounds
+        for claim in claims:
             # A lane's jobs are taken in due order, so that what lies before is (as good as) empty.
-            self._bounds[lane] = max(self._bounds.get(lane, LONG_AGO), claim.due_at)
+            if claim.due_at > bounds.get(claim.lane, LONG_AGO):
+                bounds[claim.lane] = claim.due_at
         return claims
 
     def _claim_budgeted(
