@@ -22,7 +22,11 @@ from django_durable.worker.recorder import Recorder
 from django_durable.worker.runs import Run, Runs
 
 RESCUE_BATCH = 100
+# How long a claimer with a backlog waits for half of its slots before it takes fewer.
+GATHER = 0.005
 FORGET_WORKERS_AFTER = timedelta(days=1)
+# A sender leaves out the hints that fall into its window; by then it has passed.
+SECOND_LOOK = notifications.WINDOW * 1.25
 
 
 class Claimer:
@@ -46,19 +50,19 @@ class Claimer:
         self._claims = Claims(options.scope(), Owner(options.name, claimer, options.lease_duration))
         self._shunned: dict[UUID, float] = {}
         self._uncertain = False
-        self._look_at = 0.0
-        self._look_again_at: float | None = None
+        # Written by whoever hints, and by the claimer alone: neither can undo what the other says.
+        self._hinted_at = 0.0
+        self._looked_at = -1.0
         self._upkeep_at = 0.0
         self._rescue_from = 0.0
+        self._gather_until = 0.0
         self.idle = False
         self.loop = Loop("claimer", self._step)
         runs.changed = self.loop.wake
 
     def hint(self) -> None:
-        """Look for work now: somebody says there is some."""
-        self._look_at = 0.0
-        # A sender leaves out what falls into its window, so look once more when that has passed.
-        self._look_again_at = time.monotonic() + notifications.WINDOW * 1.25
+        """Look for work now, and once more soon: somebody says there is some."""
+        self._hinted_at = time.monotonic()
         self.loop.wake()
 
     def shun(self, rejected: Rejected) -> None:
@@ -71,10 +75,11 @@ class Claimer:
                 self._give_back_unknown()
             self._upkeep()
             return self._claim()
-        except OUTAGE:
+        except Exception as error:
             self._uncertain = True
-            # Others' leases could not be renewed either; give them one lease to do so.
-            self._rescue_from = time.monotonic() + self._options.lease
+            if isinstance(error, OUTAGE):
+                # Others' leases could not be renewed either; give them one lease to do so.
+                self._rescue_from = time.monotonic() + self._options.lease
             raise
 
     def _give_back_unknown(self) -> None:
@@ -89,28 +94,45 @@ class Claimer:
         self._uncertain = False
 
     def _claim(self) -> float | None:
+        # Asked before the claim: a job that ends during it may have left new ones.
+        was_idle = self._runs.is_idle
         room = self._runs.room()
-        if room < 1:
-            return self._pause_until(self._upkeep_at)
         now = time.monotonic()
+        gather = self._gather_until - now
+        half = max(1, self._runs.slots // 2)
+        if room < 1 or (gather > 0 and room < half):
+            # While there is more than fits, half the slots at a time cost half the commits.
+            self._runs.wanted = half if gather > 0 else 1
+            return gather if gather > 0 else self._pause(self._options.poll_interval)
+        self._runs.wanted = None
         db = store.connection()
-        if now >= self._look_at:
+        if self._options.batch or now >= self._next_look():
+            self._looked_at = now
             self._claims.look(db)
-            self._look_at = now + self._options.poll_interval
         claimed = self._claims.claim(db, room, self._current_shunned(now))
         for claim in claimed:
             self._take(claim)
-        self.idle = not claimed and self._runs.is_idle
+        self.idle = was_idle and not claimed
         if len(claimed) >= room:
+            self._gather_until = time.monotonic() + GATHER
+        if claimed:
+            # Or fewer: others may have held the rest for the moment of their own claims.
             return 0
-        pause = self._options.poll_interval
-        if self._look_again_at is not None:
-            pause = min(pause, max(self._look_again_at - time.monotonic(), 0.001))
-            self._look_at, self._look_again_at = 0.0, None
-        return pause
+        return self._pause(self._next_look() - time.monotonic())
 
-    def _pause_until(self, moment: float) -> float:
-        return max(moment - time.monotonic(), 0.001)
+    def _next_look(self) -> float:
+        """Return when to look for lanes that are new, or that were empty."""
+        if self._looked_at <= self._hinted_at:
+            return self._hinted_at
+        if self._looked_at < self._hinted_at + SECOND_LOOK:
+            return self._hinted_at + SECOND_LOOK
+        return self._looked_at + self._options.poll_interval
+
+    def _pause(self, longest: float) -> float:
+        """Return how long to wait, unless there is something to rescue before."""
+        if self._options.maintenance:
+            longest = min(longest, self._upkeep_at - time.monotonic())
+        return max(longest, 0.001)
 
     def _current_shunned(self, now: float) -> list[UUID]:
         self._shunned = {job: until for job, until in self._shunned.items() if until > now}
@@ -123,7 +145,13 @@ class Claimer:
         run = Run(JobContext(claim, job_type, timeout), deadline)
         self._runs.add(run)
         self._announcer.started(run)
-        self._start(run)
+        try:
+            self._start(run)
+        except RuntimeError:
+            # No thread can be had. The claim is one of the unknown now, which are given back.
+            self._runs.forget(run)
+            self._runs.leave(run)
+            raise
 
     def _upkeep(self) -> None:
         """Rescue what others lost, every few seconds."""

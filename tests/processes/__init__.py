@@ -1,0 +1,1 @@
+"""Tests of real worker processes: real signals, real kills, a real server."""

@@ -1,0 +1,435 @@
+"""Job types for real workers: plain ones, and those that do what no job should."""
+
+import asyncio
+import ctypes
+import hashlib
+import os
+import signal
+import sys
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import Group
+from django.db import connection, transaction
+
+from django_durable import (
+    Backoff,
+    CancelJob,
+    JobContext,
+    PermanentFailure,
+    RejectJob,
+    RetryJob,
+    job,
+)
+from django_durable.models import DeadLetter
+from tests.workerapp.notes import Notes
+
+AT_ONCE = Backoff(initial=timedelta(0), jitter=0.0)
+
+
+def note_death(letter: DeadLetter) -> None:
+    """Note the death of a job whose first argument is its folder."""
+    Notes(letter.job.args[0]).add("hook", job=letter.job_id, reason=letter.reason)
+
+
+# Plain ones.
+
+
+@job
+def noop() -> None:
+    """Do nothing."""
+
+
+@job
+async def async_noop() -> None:
+    """Do nothing."""
+
+
+@job
+def echo(value: Any) -> Any:
+    """Return the argument."""
+    return value
+
+
+@job(takes_context=True, timeout=timedelta(hours=1), on_dead_letter=note_death)
+def hold(context: JobContext, folder: str, label: str = "job") -> str:
+    """Note the start, wait until the test says go, note the end."""
+    notes = Notes(folder)
+    notes.add("start", label=label, attempt=context.attempt, job=context.job.pk)
+    notes.wait_to_go(label)
+    notes.add("end", label=label, attempt=context.attempt, job=context.job.pk)
+    return label
+
+
+@job(takes_context=True, timeout=timedelta(hours=1))
+async def async_hold(context: JobContext, folder: str, label: str = "job") -> str:
+    """Do what `hold` does on the loop, and note a cancellation."""
+    notes = Notes(folder)
+    notes.add("start", label=label, attempt=context.attempt, job=context.job.pk)
+    try:
+        while not notes.may_go(label):  # noqa: ASYNC110 - a file is no asyncio event
+            await asyncio.sleep(0.01)
+    except asyncio.CancelledError:
+        notes.add("cancelled", label=label)
+        raise
+    notes.add("end", label=label, attempt=context.attempt, job=context.job.pk)
+    return label
+
+
+@job(takes_context=True, backoff=AT_ONCE)
+def work(context: JobContext, folder: str, label: str, seconds: float = 0.0) -> str:
+    """Note the start and the end, and take some time between them."""
+    notes = Notes(folder)
+    notes.add("start", label=label, attempt=context.attempt)
+    threading.Event().wait(seconds)
+    notes.add("end", label=label, attempt=context.attempt)
+    return label
+
+
+@job(takes_context=True, backoff=AT_ONCE)
+async def async_work(context: JobContext, folder: str, label: str, seconds: float = 0.0) -> str:
+    """Do what `work` does on the loop."""
+    notes = Notes(folder)
+    notes.add("start", label=label, attempt=context.attempt)
+    await asyncio.sleep(seconds)
+    notes.add("end", label=label, attempt=context.attempt)
+    return label
+
+
+@job
+def enqueue_next(folder: str, queues: list[str]) -> None:
+    """Enqueue itself into the next queue, until there is none."""
+    Notes(folder).add("start", left=len(queues))
+    if queues:
+        enqueue_next.using(queue_name=queues[0]).enqueue(folder, queues[1:])
+
+
+# Failing ones.
+
+
+class FlakyError(Exception):
+    """Pass by itself."""
+
+
+@job(takes_context=True, backoff=AT_ONCE, on_dead_letter=note_death)
+def flaky(context: JobContext, folder: str, failures: int = 10**9) -> int:
+    """Fail as often as asked, then return the number of the attempt."""
+    Notes(folder).add("run", attempt=context.attempt, job=context.job.pk)
+    if context.attempt <= failures:
+        raise FlakyError(f"failure {context.attempt}")
+    return context.attempt
+
+
+@job(takes_context=True, backoff=AT_ONCE)
+def retry_later(context: JobContext, folder: str, delay: float, seconds: float = 0.0) -> None:
+    """Ask once for another attempt after the delay; the second attempt takes some time."""
+    Notes(folder).add("run", attempt=context.attempt)
+    if context.attempt == 1:
+        raise RetryJob("not yet", delay=timedelta(seconds=delay))
+    threading.Event().wait(seconds)
+
+
+@job(takes_context=True)
+def reject_once(context: JobContext, folder: str, delay: float) -> int:
+    """Reject itself once, then return the number of the attempt."""
+    Notes(folder).add("run", rejections=context.job.rejections)
+    if not context.job.rejections:
+        raise RejectJob(delay=timedelta(seconds=delay))
+    return context.attempt
+
+
+class WeirdError(Exception):
+    """Be an error that can't be printed."""
+
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
+class UndecidedError(Exception):
+    """Be an error that can't say whether it may be retried."""
+
+    @property
+    def retryable(self) -> bool:
+        raise SystemExit(4)
+
+
+def _error(kind: str) -> BaseException:
+    errors: dict[str, BaseException] = {
+        "SystemExit": SystemExit(3),
+        "KeyboardInterrupt": KeyboardInterrupt(),
+        "GeneratorExit": GeneratorExit(),
+        "CancelledError": asyncio.CancelledError(),
+        "WeirdError": WeirdError(),
+        "UndecidedError": UndecidedError(),
+        "long message": ValueError("x" * 5_000_000),
+        "bad characters": ValueError("\x00 \udce9"),
+        "PermanentFailure": PermanentFailure("no use"),
+        "CancelJob": CancelJob("not needed"),
+        "RetryJob": RetryJob("again"),
+        "ValueError": ValueError("wrong"),
+        "RecursionError": RecursionError("deep"),
+        "MemoryError": MemoryError(),
+    }
+    return errors[kind]
+
+
+@job(max_attempts=1)
+def raising(kind: str) -> None:
+    """Raise what the test names."""
+    raise _error(kind)
+
+
+@job(max_attempts=1)
+async def async_raising(kind: str) -> None:
+    """Raise what the test names, on the loop."""
+    raise _error(kind)
+
+
+@job(max_attempts=1)
+async def async_raising_in_task(kind: str) -> str:
+    """Raise what the test names in a task of its own, which the loop itself meets."""
+
+    async def fail() -> None:
+        raise _error(kind)
+
+    task = asyncio.get_running_loop().create_task(fail())
+    await asyncio.wait([task])
+    return "survived"
+
+
+@job(max_attempts=1)
+def returning_object() -> object:
+    """Return what no codec stores."""
+    return object()
+
+
+# Deadly ones.
+
+
+@job(takes_context=True, backoff=AT_ONCE, on_dead_letter=note_death)
+def exit_at_once(context: JobContext, folder: str) -> None:
+    """End the process."""
+    Notes(folder).add("run", attempt=context.attempt)
+    os._exit(7)
+
+
+@job(takes_context=True, backoff=AT_ONCE, on_dead_letter=note_death)
+def segfault(context: JobContext, folder: str) -> None:
+    """Read from nowhere."""
+    Notes(folder).add("run", attempt=context.attempt)
+    ctypes.string_at(0)
+
+
+@job(takes_context=True, backoff=AT_ONCE)
+def kill_parent_once(context: JobContext, folder: str) -> int:
+    """Kill the supervisor in the first attempt."""
+    Notes(folder).add("run", attempt=context.attempt)
+    if context.attempt == 1:
+        os.kill(os.getppid(), signal.SIGKILL)
+        threading.Event().wait(60)
+    return context.attempt
+
+
+@job
+def signal_own_group(number: int) -> str:
+    """Send a signal to the own process group."""
+    os.killpg(os.getpgrp(), number)
+    return "survived"
+
+
+@job
+def fork(folder: str, then: str) -> str:
+    """Fork; the copy lives on, or comes back from the job, or raises."""
+    pid = os.fork()
+    if pid:
+        Notes(folder).add("forked", child=pid)
+        return "parent"
+    Notes(folder).add("copy")
+    if then == "live":
+        Notes(folder).wait_to_go("copy")
+        os._exit(0)
+    if then == "raise":
+        raise SystemExit(0)
+    return "copy"
+
+
+@job
+def close_descriptors(first: int, last: int) -> str:
+    """Close file descriptors that belong to others."""
+    os.closerange(first, last)
+    return "closed"
+
+
+@job
+def change_process() -> list[str]:
+    """Change what belongs to the whole process; say what it refused."""
+    refused = []
+    tries = {
+        "signal": lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL),
+        "setsid": os.setsid,
+        "chdir": lambda: os.chdir("/"),
+        "umask": lambda: os.umask(0o077),
+        "stdout": lambda: sys.stdout.close(),
+        "threads": lambda: threading.Thread(target=lambda: [][0], daemon=True).start(),
+        "recursion": lambda: sys.setrecursionlimit(5000),
+        "environment": lambda: os.environ.update(DJANGO_SETTINGS_MODULE="nowhere"),
+    }
+    for name, attempt in tries.items():
+        try:
+            attempt()
+        except (OSError, ValueError):
+            refused.append(name)
+    return refused
+
+
+# What the leases and timeouts are about.
+
+
+@job(takes_context=True, timeout=timedelta(hours=1), backoff=AT_ONCE)
+def grind(context: JobContext, folder: str, seconds: float) -> int:
+    """Spend the time in one call of C code."""
+    started = time.perf_counter()
+    hashlib.pbkdf2_hmac("sha256", b"password", b"salt", 50_000)
+    rounds = int(50_000 * seconds / (time.perf_counter() - started))
+    Notes(folder).add("start", attempt=context.attempt)
+    hashlib.pbkdf2_hmac("sha256", b"password", b"salt", rounds)
+    Notes(folder).add("end", attempt=context.attempt)
+    return context.attempt
+
+
+@job(takes_context=True, timeout=timedelta(hours=1), backoff=AT_ONCE)
+def hold_interpreter(context: JobContext, folder: str, seconds: int) -> int:
+    """Spend the time in C code that lets no other thread of the process run."""
+    Notes(folder).add("start", attempt=context.attempt)
+    ctypes.PyDLL(None).sleep(seconds)
+    Notes(folder).add("end", attempt=context.attempt)
+    return context.attempt
+
+
+@job(takes_context=True, timeout=timedelta(seconds=0.5), max_attempts=1, on_dead_letter=note_death)
+def overrun(context: JobContext, folder: str) -> str:
+    """Wait longer than the timeout, then return."""
+    notes = Notes(folder)
+    notes.add("start", deadline=context.deadline)
+    notes.wait_to_go("overrun")
+    notes.add("end")
+    return "too late"
+
+
+@job(takes_context=True, timeout=timedelta(seconds=0.5), max_attempts=1, on_dead_letter=note_death)
+async def async_overrun(context: JobContext, folder: str) -> str:
+    """Wait longer than the timeout on the loop."""
+    notes = Notes(folder)
+    notes.add("start", deadline=context.deadline)
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        notes.add("cancelled")
+        raise
+    return "too late"
+
+
+@job(takes_context=True, timeout=timedelta(hours=1))
+def check_until_cancelled(context: JobContext, folder: str, then: str = "stop") -> str:
+    """Ask again and again whether it is cancelled; then stop, raise or return."""
+    notes = Notes(folder)
+    notes.add("start", attempt=context.attempt)
+    try:
+        while True:
+            context.check_cancelled()
+            threading.Event().wait(0.01)
+    except BaseException as stopped:
+        notes.add("stopped", by=type(stopped).__name__)
+        if then == "raise":
+            raise ValueError("on the way out") from stopped
+        if then == "return":
+            return "returned"
+        raise
+
+
+@job(takes_context=True, timeout=timedelta(hours=1))
+def show_progress(context: JobContext, folder: str) -> None:
+    """Show progress, then wait."""
+    notes = Notes(folder)
+    context.progress(3, 10, "three of ten")
+    notes.add("start")
+    notes.wait_to_go("progress")
+    context.progress(10, 10)
+
+
+@job(takes_context=True)
+async def async_context(context: JobContext) -> list[Any]:
+    """Use what a context offers to async code."""
+    await context.acheck_cancelled()
+    await context.aprogress(1, 2, "half")
+    context.logger.info("halfway")
+    return [context.attempt, context.delivery_key, context.deadline is not None]
+
+
+# Connections.
+
+
+@job
+def session() -> tuple[int, bool, bool]:
+    """Return the server process of the connection, and whether it is clean."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        pid = cursor.fetchone()[0]
+    return pid, connection.get_autocommit(), connection.in_atomic_block
+
+
+@job
+def spoil_connection(how: str, name: str) -> str:
+    """Leave the connection in a state that the next job must not see."""
+    if how == "open transaction":
+        transaction.atomic().__enter__()
+        Group.objects.create(name=name)
+    elif how == "autocommit off":
+        transaction.set_autocommit(False)
+        Group.objects.create(name=name)
+    elif how == "failed statement":
+        transaction.atomic().__enter__()
+        with transaction.atomic():
+            Group.objects.create(name=name)
+        _swallow("SELECT nonsense")
+    elif how == "closed":
+        Group.objects.count()
+        connection.connection.close()
+    elif how == "terminated":
+        _swallow("SELECT pg_terminate_backend(pg_backend_pid())")
+    elif how == "raw begin":
+        with connection.cursor() as cursor:
+            cursor.execute("BEGIN")
+        Group.objects.create(name=name)
+    return how
+
+
+@job
+async def async_spoil_connection(how: str, name: str) -> str:
+    """Do what `spoil_connection` does, from async code."""
+    return await sync_to_async(spoil_connection.func)(how, name)
+
+
+@job
+async def async_session() -> tuple[int, bool, bool]:
+    """Do what `session` does, from async code."""
+    return await sync_to_async(session.func)()
+
+
+def _swallow(statement: str) -> None:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+    except Exception:  # noqa: BLE001, S110 - this is what a careless job does
+        pass
+
+
+@job(takes_context=True, timeout=timedelta(hours=1))
+def hold_connected(context: JobContext, folder: str, label: str) -> int:
+    """Do what `hold` does with an open connection; return its server process."""
+    pid = session.func()[0]
+    hold.func(context, folder, label)
+    return pid
