@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import groupby
 from typing import Any, overload
@@ -193,15 +193,23 @@ def enqueue_many(call: Call, calls: Iterable[Sequence[Any]]) -> EnqueuedJobs:
 
 
 def _one_call(call: Call, entry: Sequence[Any]) -> tuple[Call, Sequence[Any], dict[str, Any]]:
-    if isinstance(entry, str) or not isinstance(entry, Sequence) or not 1 <= len(entry) <= 3:
-        raise TypeError(
-            f"a call must be (args, kwargs) or (args, kwargs, options of using), not {entry!r:.100}"
-        )
-    args = entry[0]
-    kwargs = entry[1] if len(entry) > 1 else {}
-    if len(entry) == 3:
-        call = call.using(**entry[2])
-    return call, args, kwargs
+    if not _is_list(entry) or not 1 <= len(entry) <= 3:
+        raise _no_call(entry)
+    args, kwargs, options = (*entry, {}, {})[:3]
+    if not (_is_list(args) and isinstance(kwargs, Mapping) and isinstance(options, Mapping)):
+        raise _no_call(entry)
+    return call.using(**options) if options else call, args, dict(kwargs)
+
+
+def _is_list(value: object) -> bool:
+    # A text is a sequence, too, and never meant as one.
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _no_call(entry: object) -> TypeError:
+    return TypeError(
+        f"a call must be (args, kwargs) or (args, kwargs, options of using), not {entry!r:.100}"
+    )
 
 
 def _shared_options(new: store.NewJob) -> tuple[Any, ...]:

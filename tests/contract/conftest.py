@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 
 from django_durable.jobtypes import JobType, registry
+from tests.contract.committed import empty_tables
 
 
 @pytest.fixture(autouse=True)
@@ -33,3 +34,11 @@ def advance(db: None) -> Iterator[Callable[[timedelta], None]]:
 
     yield move
     connection.durable_clock_offset = timedelta(0)
+
+
+@pytest.fixture
+def committed(transactional_db: None) -> Iterator[None]:
+    """The test database without a transaction around the test, for tests with more connections."""
+    empty_tables()
+    yield
+    empty_tables()
