@@ -17,17 +17,11 @@ from django.http import HttpRequest, HttpResponse
 from django_durable.admin import display
 from django_durable.admin.paginator import BoundedPaginator
 
-# How many rows one action takes: they are named one by one on the page that asks for confirmation,
-# and Django takes 1,000 fields a form (DATA_UPLOAD_MAX_NUMBER_FIELDS).
-MAX_SELECTED = 500
-
 
 class BoundedChangeList(ChangeList):
     """List rows in an order that an index has, without the columns that the list does not show."""
 
     model_admin: ReadOnlyAdmin
-
-    max_selected = MAX_SELECTED
 
     def get_filters(self, request: HttpRequest) -> Any:
         if any("\x00" in text for texts in self.filter_params.values() for text in texts):
@@ -66,6 +60,10 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_per_page = 50
     sortable_by = ()
     actions: Sequence[Any] | None = ()
+
+    # How many rows one action takes: the page that asks for confirmation names each in a field, and
+    # Django takes 1,000 fields a form (DATA_UPLOAD_MAX_NUMBER_FIELDS).
+    max_selected = 500
 
     list_columns: ClassVar[Sequence[str]] = ()
     payload: ClassVar[Mapping[str, Any]] = {}

@@ -15,7 +15,6 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_durable.admin import display
-from django_durable.admin.base import MAX_SELECTED
 from django_durable.admin.operating import OperationsAdmin, one_commit
 from django_durable.conf import conf
 from django_durable.models import Attempt, DeadLetter, Job
@@ -30,7 +29,7 @@ class DeletesTrees(OperationsAdmin):
 
     def get_deleted_objects(self, objs: Iterable[Any], request: HttpRequest) -> Any:
         """Replace Django's collector, which would load every descendant."""
-        jobs = list(objs[:MAX_SELECTED] if isinstance(objs, QuerySet) else objs)
+        jobs = list(objs[: self.max_selected] if isinstance(objs, QuerySet) else objs)
         ids = [job.pk for job in jobs]
         protected = [self._named(job) for job in _forbidding(ids)]
         if protected:
@@ -51,7 +50,7 @@ class DeletesTrees(OperationsAdmin):
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Do what Django's action does, within bounds; a job that must stay is a message."""
         chosen = self.chosen(request, queryset)
-        if not self.within_bounds(request, list(chosen[: MAX_SELECTED + 1])):
+        if not self.within_bounds(request, list(chosen[: self.max_selected + 1])):
             return None
         if request.POST.get("confirm") == "yes":
             # What confirms every other action confirms this one too.
@@ -76,6 +75,11 @@ class DeletesTrees(OperationsAdmin):
         except ProtectedError:
             self._refuse(request)
             return HttpResponseRedirect(request.path)
+
+    def response_delete(self, request: HttpRequest, obj_display: str, obj_id: int) -> HttpResponse:
+        """Go on to the list, which Django does only for those who may change rows in place."""
+        super().response_delete(request, obj_display, obj_id)
+        return HttpResponseRedirect(display.page_url(self.admin_site, Job, "changelist"))
 
     def _refuse(self, request: HttpRequest) -> None:
         text = gettext(

@@ -20,7 +20,7 @@ from django.urls import path
 from django.utils.translation import gettext
 
 from django_durable.admin import display
-from django_durable.admin.base import MAX_SELECTED, ReadOnlyAdmin
+from django_durable.admin.base import ReadOnlyAdmin
 from django_durable.conf import conf
 
 SHOWN = 50
@@ -102,11 +102,11 @@ class OperationsAdmin(ReadOnlyAdmin):
         """Tell whether one action can take these rows; tell the user if not."""
         if not objects:
             message = gettext("Nothing was done: what you chose is not there any more.")
-        elif len(objects) > MAX_SELECTED:
+        elif len(objects) > self.max_selected:
             message = gettext(
                 "Nothing was done: choose at most %(most)d at once. The command “manage.py"
                 " durable” has no such limit."
-            ) % {"most": MAX_SELECTED}
+            ) % {"most": self.max_selected}
         else:
             return True
         self.message_user(request, message, messages.ERROR)
@@ -116,7 +116,7 @@ class OperationsAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, queryset: QuerySet[Any], operation: Operation
     ) -> HttpResponse | None:
         """Do an operation to the rows that a list's form names, once it is confirmed."""
-        objects = list(self.chosen(request, queryset)[: MAX_SELECTED + 1])
+        objects = list(self.chosen(request, queryset)[: self.max_selected + 1])
         if not self.within_bounds(request, objects):
             return None
         self.prepare(objects)
