@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from importlib import resources
@@ -19,6 +20,7 @@ from django_durable.conf import conf
 
 NO_OFFSET = timedelta(0)
 T = TypeVar("T")
+_thread = threading.local()
 
 
 def connection() -> BaseDatabaseWrapper:
@@ -44,7 +46,7 @@ def rows(db: BaseDatabaseWrapper, statement: str, **params: Any) -> list[tuple[A
     """
     faults.reach(statement)
     params["offset"] = clock_offset(db)
-    if getattr(db, "durable_prepares", False) and is_direct(db):
+    if getattr(_thread, "prepares", False) and is_direct(db):
         with db.wrap_database_errors:
             prepared = db.connection.durable_cursor.execute(sql(statement).encode(), params)
             return prepared.fetchall() if prepared.description else []
@@ -53,12 +55,12 @@ def rows(db: BaseDatabaseWrapper, statement: str, **params: Any) -> list[tuple[A
         return cursor.fetchall() if cursor.description else []
 
 
-def prepare(db: BaseDatabaseWrapper) -> None:
-    """Let the store's statements on this connection be planned once, as a worker's threads want.
+def prepare_in_this_thread() -> None:
+    """Let the store's statements of this thread be planned once a connection, as a worker wants.
 
     Behind a pooler it changes nothing: prepared statements belong to a server process.
     """
-    db.durable_prepares = True  # type: ignore[attr-defined]
+    _thread.prepares = True
 
 
 def _binary_cursor(raw: psycopg.Connection[Any]) -> psycopg.Cursor[Any]:

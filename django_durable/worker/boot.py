@@ -14,6 +14,8 @@ import django
 
 from django_durable import faults
 
+SWITCH_INTERVAL = 0.0005
+
 
 def main() -> None:
     """Run a child as its supervisor starts it: `options fd_channel fd_table size slots claimer`."""
@@ -35,6 +37,8 @@ def main() -> None:
     set_up_logging(options)
     autodiscover()
     faults.arm_from_environment()
+    # The claimer and the recorder, back from the database, should not wait for jobs that compute.
+    sys.setswitchinterval(SWITCH_INTERVAL)
     channel = Channel(socket.socket(fileno=channel_fd))
     child = Child(options, UUID(sys.argv[6]), channel, ClaimTable(table_fd, size), slots)
     threading.current_thread().name = "main"

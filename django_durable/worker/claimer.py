@@ -56,6 +56,7 @@ class Claimer:
         self._upkeep_at = 0.0
         self._rescue_from = 0.0
         self._gather_until = 0.0
+        self._found_nothing = False
         self.idle = False
         self.loop = Loop("claimer", self._step)
         runs.changed = self.loop.wake
@@ -105,14 +106,17 @@ class Claimer:
             self._runs.wanted = half if gather > 0 else 1
             return gather if gather > 0 else self._pause(self._options.poll_interval)
         self._runs.wanted = None
+        looked = False
         db = store.connection()
-        if self._options.batch or now >= self._next_look():
+        if (self._options.batch and self._found_nothing) or now >= self._next_look():
             self._looked_at = now
             self._claims.look(db)
+            looked = True
         claimed = self._claims.claim(db, room, self._current_shunned(now))
         for claim in claimed:
             self._take(claim)
-        self.idle = was_idle and not claimed
+        self.idle = was_idle and not claimed and looked
+        self._found_nothing = not claimed
         if len(claimed) >= room:
             self._gather_until = time.monotonic() + GATHER
         if claimed:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from django.db import InterfaceError, OperationalError
 
+from django_durable import store
 from django_durable.worker import connections
 
 logger = logging.getLogger("django_durable.worker")
@@ -94,6 +95,7 @@ class Loop:
 
     def _run(self) -> None:
         outage = Outage(self.name)
+        store.prepare_in_this_thread()
         try:
             while not self._stopping:
                 # Cleared before the step: what comes up during it is seen by the next one.

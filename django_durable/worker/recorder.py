@@ -91,7 +91,9 @@ class Recorder:
                 self._lose(run)
 
     def _write_successes(self, successes: list[tuple[Run, Success]]) -> None:
-        waiting = [(run, o) for run, o in successes if run.right in self._held()]
+        held = set(self._runs.rights())
+        # After an outage in the middle of a batch some of it is done already.
+        waiting = [(run, outcome) for run, outcome in successes if run.right in held]
         if not waiting:
             return
         db = store.connection()
@@ -105,9 +107,6 @@ class Recorder:
             else:
                 missing.append(run)
         self._judge_missing(missing)
-
-    def _held(self) -> set[tuple[UUID, int]]:
-        return set(self._runs.rights())
 
     def _write_failure(self, run: Run, failure: Failure) -> None:
         recorded = store.record_failure(store.connection(), failure, current_keep())

@@ -72,8 +72,9 @@ class Runs:
         self._held: dict[Right, Run] = {}
         self._live: set[Run] = set()
         self.slots = slots
-        # Called whenever there may be more room; the claimer waits for it.
+        # Called when there is room for `wanted` claims, or when the last claim is gone.
         self.changed: Callable[[], None] = lambda: None
+        self.wanted: int | None = None
 
     def room(self) -> int:
         """Return how many claims the child may take now."""
@@ -91,14 +92,26 @@ class Runs:
         """Free the slot of a run whose function has returned."""
         with self._lock:
             self._live.discard(run)
-        self.changed()
+            enough = self._is_enough()
+        if enough:
+            self.changed()
 
     def forget(self, run: Run) -> None:
         """Let go of a claim whose end is recorded, or which is lost."""
         with self._lock:
             if self._held.pop(run.right, None) is not None:
                 self._table.remove(run.right)
-        self.changed()
+            enough = self._is_enough() or not self._held
+        if enough:
+            self.changed()
+
+    def _is_enough(self) -> bool:
+        wanted = self.wanted
+        return (
+            wanted is not None
+            and self._table.free >= wanted
+            and self.slots - len(self._live) >= wanted
+        )
 
     def rights(self) -> list[Right]:
         """Return the claims that the child holds."""
