@@ -29,6 +29,7 @@ class JobContext:
     def __init__(self, claim: Claim, job_type: JobType, timeout: timedelta | None) -> None:
         self.claim = claim
         self.job_type = job_type
+        self.options = job_type.options
         self.right: Right = (claim.id, claim.epoch)
         self.cancel_requested = False
         self._timeout = timeout

@@ -67,7 +67,7 @@ async def aexecute(context: JobContext) -> Outcome:
 
 def _prepare(context: JobContext) -> functools.partial[Any] | Rejected:
     faults.reach("after_claim")
-    claim, options = context.claim, context.job_type.options
+    claim, options = context.claim, context.options
     args = payloads.decode(claim.args) if claim.args != "[]" else []
     kwargs = payloads.decode(claim.kwargs) if claim.kwargs != "{}" else {}
     if options.accept is not None and not options.accept(context.job):
@@ -78,7 +78,7 @@ def _prepare(context: JobContext) -> functools.partial[Any] | Rejected:
 
 
 def _succeeded(context: JobContext, value: Any) -> Success | Failure:
-    keep = context.job_type.options.keep_completed
+    keep = context.options.keep_completed
     try:
         text = payloads.encode(value, where="the result", limit=conf.max_payload)
     except PayloadError as error:
@@ -127,7 +127,7 @@ def rejection_delay(claim: Claim) -> timedelta:
 
 def judge(context: JobContext, error: BaseException) -> Outcome:
     """Say what an exception means, by the table in the reference of outcomes."""
-    options = context.job_type.options
+    options = context.options
     if isinstance(error, ClaimLost | RunTimedOut):
         return Abandoned(context.right)
     if isinstance(error, CancelRequested) or (

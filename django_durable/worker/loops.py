@@ -81,7 +81,8 @@ class Loop:
 
     def wake(self) -> None:
         """End the wait between two steps."""
-        self._wake.set()
+        if not self._wake.is_set():
+            self._wake.set()
 
     def stop(self) -> None:
         """Let the loop end after its present step."""

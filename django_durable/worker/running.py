@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -24,33 +24,68 @@ _in_async_run: ContextVar[bool] = ContextVar("durable_in_async_run", default=Fal
 
 
 class ThreadRunner:
-    """Run plain functions, each in a thread of its own for as long as it runs."""
+    """Run plain functions, each in a thread of its own for as long as it runs.
+
+    One idle thread at a time is woken; as it starts a run it wakes the next, if there is more.
+    Short jobs are thus run by few threads, which costs few switches, and long ones all at once.
+    """
 
     def __init__(self, finished: Finished) -> None:
         self._finished = finished
-        self._queue: queue.SimpleQueue[Run] = queue.SimpleQueue()
+        self._waiting: deque[Run] = deque()
         self._lock = threading.Lock()
-        self._idle = 0
+        self._idle: list[threading.Lock] = []
+        self._waking = False
         self._count = 0
 
     def submit(self, run: Run) -> None:
         """Start a run; a new thread is made when none is idle."""
+        self._waiting.append(run)
+        self._wake_one()
+
+    def _wake_one(self) -> None:
         with self._lock:
-            if self._idle > 0:
-                self._idle -= 1
-            else:
-                self._count += 1
-                threading.Thread(target=self._work, name=f"job-{self._count}", daemon=True).start()
-        self._queue.put(run)
+            if self._waking or not self._waiting:
+                return
+            self._waking = True
+            if self._idle:
+                self._idle.pop().release()
+                return
+            self._count += 1
+        thread = threading.Thread(target=self._work, name=f"job-{self._count}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # The system gives no more threads; those that there are will come to it.
+            self._waking = False
+            self._count -= 1
+            if not self._count:
+                raise
 
     def _work(self) -> None:
+        gate = threading.Lock()
+        gate.acquire()
+        awake = False
         while True:
-            run = self._queue.get()
-            connections.clean()
+            if not awake:
+                awake = True
+                self._waking = False
+            try:
+                run = self._waiting.popleft()
+            except IndexError:
+                with self._lock:
+                    if self._waiting:
+                        continue
+                    self._idle.append(gate)
+                gate.acquire()
+                awake = False
+                # Idle for a while, perhaps: what the last run left may have grown old.
+                connections.clean()
+                continue
+            if self._waiting:
+                self._wake_one()
             outcome = execution.execute(run.context)
             connections.clean()
-            with self._lock:
-                self._idle += 1
             self._finished(run, outcome)
 
 
@@ -60,7 +95,7 @@ class LoopRunner:
     def __init__(self, finished: Finished) -> None:
         self._finished = finished
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._waiting: deque[Run] = deque()
         # Async code reaches the database through a thread that all its runs share. It need not be
         # asked to clean up, which costs a switch to it and back, while it has no connection.
         self._connected = False
@@ -71,21 +106,22 @@ class LoopRunner:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=self._loop.run_forever, name="loop", daemon=True).start()
-        self._loop.call_soon_threadsafe(self._start, run)
+        self._waiting.append(run)
+        if len(self._waiting) == 1:
+            # Who finds others waiting knows that the loop has been called for them.
+            self._loop.call_soon_threadsafe(self._start_all)
 
     def _notice(self, **_: Any) -> None:
         if _in_async_run.get():
             self._connected = True
 
-    def _start(self, run: Run) -> None:
-        assert self._loop is not None
-        task = self._loop.create_task(self._work(run))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        loop = self._loop
-        run.interrupt = lambda: loop.call_soon_threadsafe(task.cancel)
-        if run.context.cancel_requested or run.context.is_abandoned:
-            task.cancel()
+    def _start_all(self) -> None:
+        while self._waiting:
+            run = self._waiting[0]
+            assert self._loop is not None
+            task = self._loop.create_task(self._work(run))
+            run.runs_as(task, self._loop)
+            self._waiting.popleft()
 
     async def _work(self, run: Run) -> None:
         _in_async_run.set(True)

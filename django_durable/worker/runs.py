@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -23,8 +24,8 @@ class Run:
         self.is_async = context.job_type.is_async
         self.deadline = deadline
         self.took = 0.0
-        # Ends an async run from outside; set by the loop that runs it.
-        self.interrupt: Callable[[], Any] | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._settled = threading.Lock()
         self._timed_out = False
 
@@ -42,25 +43,32 @@ class Run:
         """Tell whether the run has overrun its timeout."""
         return self._timed_out
 
+    def runs_as(self, task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> None:
+        """Take the task that runs an async function, by which it can be ended from outside."""
+        self._task, self._loop = task, loop
+        if self.context.cancel_requested or self.context.is_abandoned:
+            task.cancel()
+
+    def _interrupt(self) -> None:
+        if self._task is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._task.cancel)
+
     def request_cancel(self) -> None:
         """Let the run learn that somebody asked to cancel its job."""
         self.context.cancel_requested = True
         self.context.stop(CancelRequested())
-        if self.interrupt is not None:
-            self.interrupt()
+        self._interrupt()
 
     def lose(self) -> None:
         """Let the run learn that its claim is lost."""
         self.context.stop(ClaimLost("another claim has taken the job"))
-        if self.interrupt is not None:
-            self.interrupt()
+        self._interrupt()
 
     def time_out(self) -> None:
         """Let the run learn that it has overrun its timeout."""
         self._timed_out = True
         self.context.stop(RunTimedOut())
-        if self.interrupt is not None:
-            self.interrupt()
+        self._interrupt()
 
 
 class Runs:
