@@ -14,7 +14,8 @@ from django_durable import notifications
 from django_durable.choices import JobStatus
 from django_durable.conf import conf
 from django_durable.durations import seconds
-from django_durable.exceptions import JobCancelled, JobFailed
+from django_durable.exceptions import JobCancelled, JobFailed, PayloadDecodeError
+from django_durable.fields import Undecodable
 
 if TYPE_CHECKING:
     from django_durable.models import Job
@@ -62,7 +63,8 @@ def _wait_and_close(job: Job, timeout: float | timedelta | None) -> Any:
 def outcome_of(job: Job) -> tuple[bool, Any]:
     """Read the job anew; return (True, value) if it has succeeded, (False, None) if it lives.
 
-    Raises what the end of the job says, and `Job.DoesNotExist` when it is gone.
+    Raises what the end of the job says, `Job.DoesNotExist` when it is gone, and
+    `PayloadDecodeError` when this process can't read the result.
     """
     model = type(job)
     fresh = (
@@ -72,8 +74,10 @@ def outcome_of(job: Job) -> tuple[bool, Any]:
     )
     job.status, job.cancel_reason = fresh.status, fresh.cancel_reason
     if fresh.status == JobStatus.SUCCESSFUL:
-        job.return_value = fresh.return_value
-        return True, fresh.return_value
+        value = job.return_value = fresh.return_value
+        if isinstance(value, Undecodable):
+            raise PayloadDecodeError(f"the result of {job}: {value.reason}")
+        return True, value
     if fresh.status == JobStatus.CANCELLED:
         raise JobCancelled(fresh.cancel_reason, job=job)
     if fresh.status == JobStatus.DEAD:
