@@ -1,5 +1,6 @@
 """Durable jobs and workflows for Django, on the PostgreSQL that the project already has."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from django_durable.backoff import Backoff
@@ -60,11 +61,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Whoever defines and enqueues jobs needs nothing of what runs them.
+    # Who defines and enqueues jobs needs nothing of what runs them. By its name, since every module
+    # of the package imports this one, and most lie below the context.
     if name == "JobContext":
-        from django_durable.context import JobContext
-
-        return JobContext
+        return import_module("django_durable.context").JobContext
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
