@@ -16,11 +16,18 @@ DEBUG = env.bool("DEBUG", default=False)
 SECRET_KEY = env("SECRET_KEY", default="for-development-only-never-for-a-site-on-the-internet")
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 
-DATABASES = {"default": env.db_url_config(embedded.database_url())}
+DATABASES = {
+    "default": {
+        # Seconds for which a thread keeps its connection from one request or job to the next.
+        "CONN_MAX_AGE": env.int("CONN_MAX_AGE", default=0),
+        "CONN_HEALTH_CHECKS": True,
+        **env.db_url_config(embedded.database_url()),
+    }
+}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# The apps of the project itself, such as the demonstration shop.
-LOCAL_APPS: list[str] = []
+# The apps of the project itself: the demonstration shop.
+LOCAL_APPS = ["testproject.shop"]
 
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -69,7 +76,7 @@ TIME_ZONE = "UTC"
 STATIC_URL = "static/"
 
 # Mail ends in files of the checkout: nothing that runs here can reach a real mailbox.
-_MAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
+_MAIL_BACKEND = "testproject.shop.mailbox.EmailBackend"
 _MAIL_DIR = LOCAL_DIR / "mail"
 if hasattr(mail, "mailers"):  # Django 6.1 and newer
     MAILERS = {"default": {"BACKEND": _MAIL_BACKEND, "OPTIONS": {"file_path": _MAIL_DIR}}}
