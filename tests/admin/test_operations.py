@@ -94,6 +94,17 @@ def test_a_ticked_job_is_cancelled_though_it_no_longer_matches_the_filter(root):
     assert ("success", "1 running job was asked to stop.") in told(done)
 
 
+@pytest.mark.parametrize("action", ["cancel_selected", "delete_selected", "replay_selected"])
+def test_a_form_that_names_jobs_that_are_gone_does_nothing(root, action):
+    job = charge.enqueue()
+    gone = {ACTION_CHECKBOX_NAME: "01900000-0000-7000-8000-000000000000"}
+    done = root.post(url("changelist"), {"action": action, "confirm": "yes", **gone})
+    ((level, text),) = told(done)
+    assert level == "error"
+    assert "not there any more" in text
+    assert status(job) == "READY"
+
+
 def test_all_that_match_the_filter_can_be_chosen_at_once(root):
     kept = hostile.enqueue()
     jobs = [charge.enqueue() for _ in range(3)]

@@ -1,0 +1,1 @@
+"""What only a browser can show: the admin as people use it."""
