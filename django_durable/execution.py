@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +36,10 @@ FIRST_REJECTION = timedelta(seconds=1)
 LONGEST_REJECTION = timedelta(minutes=1)
 
 
-def timeout_of(claim: Claim, job_type: JobType) -> timedelta | None:
-    """Return the timeout of this job: its own, or that of its type."""
-    if "timeout" in claim.options:
-        own = claim.options["timeout"]
+def timeout_of(stored: Mapping[str, Any], job_type: JobType) -> timedelta | None:
+    """Return the timeout of a job: its own, or that of its type."""
+    if "timeout" in stored:
+        own = stored["timeout"]
         return None if own is None else timedelta(seconds=own)
     return job_type.options.timeout
 
@@ -103,20 +104,34 @@ def retry(
 ) -> Failure:
     """Return the outcome of an error after which the job is tried again, if attempts are left."""
     if delay is None:
-        delay = backoff_of(context.claim, context.job_type).delay(max(context.claim.attempt, 1))
+        claim = context.claim
+        delay = backoff_of(claim.options, context.job_type).delay(max(claim.attempt, 1))
     return Failure(context.right, error, outcome=outcome, delay=delay)
 
 
 def timed_out(context: JobContext) -> Failure:
     """Return the outcome of a run that overran its timeout; retried whatever `retry_on` says."""
-    limit = timeout_of(context.claim, context.job_type)
+    claim = context.claim
+    return timed_out_run(context.right, claim.options, claim.attempt, context.job_type)
+
+
+def timed_out_run(
+    right: Right, stored: Mapping[str, Any], attempt: int, job_type: JobType
+) -> Failure:
+    """Do what `timed_out` does from what is stored, for a run in a process that does not answer."""
+    limit = timeout_of(stored, job_type)
     text = "" if limit is None else f"overran its timeout of {limit.total_seconds():g} s"
-    return retry(context, ErrorText.of("JobTimeout", text), outcome=AttemptOutcome.TIMED_OUT)
+    return Failure(
+        right,
+        ErrorText.of("JobTimeout", text),
+        outcome=AttemptOutcome.TIMED_OUT,
+        delay=backoff_of(stored, job_type).delay(max(attempt, 1)),
+    )
 
 
-def backoff_of(claim: Claim, job_type: JobType) -> Backoff:
-    """Return the backoff of this job: its own, or that of its type."""
-    own = claim.options.get("backoff")
+def backoff_of(stored: Mapping[str, Any], job_type: JobType) -> Backoff:
+    """Return the backoff of a job: its own, or that of its type."""
+    own = stored.get("backoff")
     return job_type.options.backoff if own is None else Backoff.from_json(own)
 
 
@@ -135,7 +150,8 @@ def judge(context: JobContext, error: BaseException) -> Outcome:
     ):
         return _cancelled(context, error, "")
     if isinstance(error, RejectJob):
-        return Rejected(context.right, error.delay or rejection_delay(context.claim))
+        delay = rejection_delay(context.claim) if error.delay is None else error.delay
+        return Rejected(context.right, delay)
     text = ErrorText.from_exception(error)
     if isinstance(error, CancelJob):
         return _cancelled(context, error, error.reason)
