@@ -64,8 +64,14 @@ def time(at: datetime | None) -> str:
     """Return an instant in the current time zone, to the second."""
     if at is None:
         return EMPTY
-    shown = date_format(localtime(at), "Y-m-d H:i:s")
-    return format_html('<time datetime="{}">{}</time>', at.isoformat(), shown)
+    local = localtime(at)
+    return format_html(
+        '<time datetime="{}"><span class="durable-nowrap">{}</span>'
+        ' <span class="durable-nowrap">{}</span></time>',
+        at.isoformat(),
+        date_format(local, "Y-m-d"),
+        date_format(local, "H:i:s"),
+    )
 
 
 def name_and_id(name: str, pk: object) -> str:
