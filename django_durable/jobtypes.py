@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from django_durable.models import Job
 
 Function = Callable[..., Any]
+ISOLATIONS = ("thread", "process")
 
 
 class Unset:
@@ -44,6 +45,7 @@ class Options:
     retry_on: tuple[type[BaseException], ...] = (Exception,)
     give_up_on: tuple[type[BaseException], ...] = ()
     timeout: timedelta | None = timedelta(minutes=5)
+    isolation: str = "thread"
     takes_context: bool = False
     requires: str | None = None
     accept: Callable[[Job], bool] | None = None
@@ -154,6 +156,12 @@ def _boolean(name: str, value: Any) -> bool:
     return value
 
 
+def _isolation(name: str, value: Any) -> str:
+    if value not in ISOLATIONS:
+        raise ValueError(f"{name} must be one of {', '.join(ISOLATIONS)}, not {value!r}")
+    return str(value)
+
+
 def concurrency_key_text(name: str, value: Any) -> str | None:
     """Return a concurrency key in its stored form; `ValueError` if it can't be one."""
     if value is None:
@@ -171,6 +179,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "retry_on": _exceptions,
     "give_up_on": _exceptions,
     "timeout": lambda name, value: _duration(name, value, zero=False),
+    "isolation": _isolation,
     "takes_context": _boolean,
     "requires": lambda name, value: _optional_text(name, value, 100),
     "accept": _callable,

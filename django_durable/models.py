@@ -200,9 +200,14 @@ class Job(models.Model):
                 name="durable_job_state_idx",
             ),
             models.Index(
-                fields=["key_hash", "lane", "due_at", "id"],
+                fields=["priority", "key_hash", "lane", "due_at", "id"],
                 condition=Q(due_at__isnull=False, key_hash__isnull=False),
                 name="durable_job_keyed_idx",
+            ),
+            models.Index(
+                fields=["priority", "due_at", "id"],
+                condition=Q(due_at__isnull=False, key_hash__isnull=False),
+                name="durable_job_keyed_due_idx",
             ),
             models.Index(
                 fields=["key_hash"], condition=Q(key_held=True), name="durable_job_held_idx"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from datetime import timedelta
+from typing import Any
 
+from django_durable.errortext import ErrorText
 from django_durable.store import Failure, Right, Success
 
 
@@ -24,3 +26,26 @@ class Abandoned:
 
 
 Outcome = Success | Failure | Rejected | Abandoned
+
+
+_KINDS: dict[str, type[Outcome]] = {
+    kind.__name__: kind for kind in (Success, Failure, Rejected, Abandoned)
+}
+
+
+def outcome_to_tuple(outcome: Outcome) -> tuple[Any, ...]:
+    """Write an outcome down in types that the payload codec keeps, to pass to another process."""
+    values = tuple(
+        astuple(value) if isinstance(value, ErrorText) else value
+        for value in (getattr(outcome, field.name) for field in fields(outcome))
+    )
+    return (type(outcome).__name__, *values)
+
+
+def outcome_from_tuple(written: tuple[Any, ...]) -> Outcome:
+    """Read what `outcome_to_tuple` wrote."""
+    name, *values = written
+    kind = _KINDS[name]
+    if kind is Failure:
+        values[1] = ErrorText(*values[1])
+    return kind(*values)

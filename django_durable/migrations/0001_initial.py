@@ -523,8 +523,16 @@ class Migration(migrations.Migration):
             model_name="job",
             index=models.Index(
                 condition=models.Q(("due_at__isnull", False), ("key_hash__isnull", False)),
-                fields=["key_hash", "lane", "due_at", "id"],
+                fields=["priority", "key_hash", "lane", "due_at", "id"],
                 name="durable_job_keyed_idx",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("due_at__isnull", False), ("key_hash__isnull", False)),
+                fields=["priority", "due_at", "id"],
+                name="durable_job_keyed_due_idx",
             ),
         ),
         migrations.AddIndex(

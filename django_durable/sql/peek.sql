@@ -1,5 +1,5 @@
 -- The first due jobs of each lane, then the first of all: an ordered index walk in each.
-SELECT head.id, lanes.priority, head.due_at, lanes.queue_name
+SELECT head.id, lanes.priority, head.due_at, lanes.lane, NULL::bigint AS key_hash
 FROM unnest(
     %(lanes)s::bigint[], %(priorities)s::int[], %(queues)s::text[], %(bounds)s::timestamptz[]
 ) AS lanes (lane, priority, queue_name, bound)
@@ -16,7 +16,7 @@ CROSS JOIN LATERAL (
 ) AS head
 WHERE NOT EXISTS (
     SELECT FROM durable_queue AS q
-    WHERE q.name = lanes.queue_name AND (q.paused OR (q.max_running IS NOT NULL AND NOT %(limited)s))
+    WHERE q.name = lanes.queue_name AND (q.paused OR q.max_running IS NOT NULL)
 )
 ORDER BY lanes.priority DESC, head.due_at, head.id
 LIMIT %(reach)s

@@ -1,5 +1,6 @@
 -- Lock the picked jobs that nobody else holds, in order, and make them this claimer's.
--- A row that changed after the pick is judged again, in its newest version, once it is locked.
+-- A row that changed after the pick is judged again, in its newest version, once it is locked: it
+-- must still be in the lane and under the key that it was picked for.
 locked AS MATERIALIZED (
     SELECT j.id, picked.due_at
     FROM durable_job AS j
@@ -7,30 +8,37 @@ locked AS MATERIALIZED (
     WHERE
         j.due_at <= statement_timestamp() + %(offset)s::interval
         AND j.status IN ('READY', 'WAITING')
+        AND j.lane = picked.lane AND j.key_hash IS NOT DISTINCT FROM picked.key_hash
     ORDER BY picked.priority DESC, picked.due_at, picked.id
     LIMIT %(slots)s
     FOR NO KEY UPDATE OF j SKIP LOCKED
+),
+taken AS (
+    UPDATE durable_job AS j SET
+        status = 'RUNNING',
+        due_at = NULL,
+        epoch = j.epoch + 1,
+        attempt = j.attempt + CASE WHEN j.resumed THEN 0 ELSE 1 END,
+        -- An operator may have lowered the maximum under a waiting retry; that must not break the claim.
+        max_attempts = CASE
+            WHEN NOT j.resumed AND j.max_attempts <= j.attempt THEN j.attempt + 1
+            ELSE j.max_attempts
+        END,
+        claimed_at = statement_timestamp() + %(offset)s::interval,
+        started_at = COALESCE(j.started_at, statement_timestamp() + %(offset)s::interval),
+        lease_until = statement_timestamp() + %(offset)s::interval + %(lease)s::interval,
+        worker = %(worker)s,
+        claimer = %(claimer)s::uuid,
+        key_held = j.concurrency_key IS NOT NULL
+    FROM locked
+    WHERE j.id = locked.id
+    RETURNING
+        j.id, j.epoch, j.name, j.queue_name, j.priority, j.attempt, j.max_attempts, j.args, j.kwargs,
+        j.options, j.run_after, locked.due_at, j.claimed_at, j.rejections, j.resumed, j.parent_id,
+        j.root_id, j.depth, j.delivery_id, j.concurrency_key, j.idempotency_key, j.requires,
+        j.metadata, j.enqueued_at, j.started_at, j.lane
 )
-UPDATE durable_job AS j SET
-    status = 'RUNNING',
-    due_at = NULL,
-    epoch = j.epoch + 1,
-    attempt = j.attempt + CASE WHEN j.resumed THEN 0 ELSE 1 END,
-    -- An operator may have lowered the maximum under a waiting retry; that must not break the claim.
-    max_attempts = CASE
-        WHEN NOT j.resumed AND j.max_attempts <= j.attempt THEN j.attempt + 1
-        ELSE j.max_attempts
-    END,
-    claimed_at = statement_timestamp() + %(offset)s::interval,
-    started_at = COALESCE(j.started_at, statement_timestamp() + %(offset)s::interval),
-    lease_until = statement_timestamp() + %(offset)s::interval + %(lease)s::interval,
-    worker = %(worker)s,
-    claimer = %(claimer)s::uuid,
-    key_held = j.concurrency_key IS NOT NULL
-FROM locked
-WHERE j.id = locked.id
-RETURNING
-    j.id, j.epoch, j.name, j.queue_name, j.priority, j.attempt, j.max_attempts, j.args, j.kwargs,
-    j.options, j.run_after, locked.due_at, j.claimed_at, j.rejections, j.resumed, j.parent_id,
-    j.root_id, j.depth, j.delivery_id, j.concurrency_key, j.idempotency_key, j.requires,
-    j.metadata, j.enqueued_at, j.started_at, j.lane
+-- A row comes back even where nothing was taken: how many were picked tells whether others hold some.
+SELECT (SELECT count(*) FROM picked) AS picked, taken.*
+FROM (VALUES (1)) AS always (one)
+LEFT JOIN taken ON TRUE

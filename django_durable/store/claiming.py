@@ -1,8 +1,7 @@
 """The claim: which due jobs become whose, in one short transaction.
 
-A worker knows the lanes that hold jobs and picks from those that it may serve. Jobs without a
-budget (no concurrency key, no limited queue) are claimed by one statement. Where budgets matter,
-their locks come first and the counting in a later statement.
+A worker knows the lanes that hold jobs and picks from those that it may serve. While no budget
+matters (no concurrency key, no limited queue), one statement claims; else see `budgets.py`.
 """
 
 from __future__ import annotations
@@ -18,20 +17,16 @@ from uuid import UUID
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.store.base import atomic, rows
-from django_durable.store.enqueueing import LOCK_NAMESPACE
+from django_durable.store.budgets import HIGHEST, LOWEST, Budgets, Candidate
 
-# One above the lowest bigint, which SQL reads as a minus before a number out of range.
-LOWEST = -(2**63) + 1
-HIGHEST = 2**63 - 1
-START = (LOWEST, LOWEST)
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-BUDGET_KEY = 1
-BUDGET_QUEUE = 2
 # Dead index entries, which an old snapshot keeps from being removed, make a full look slow. One
 # that took this long is repeated only after PAUSE_FACTOR times as long.
 SLOW_LOOK = 0.004
 PAUSE_FACTOR = 20
 FORGET_LANES_AFTER = 60.0
+# How often one call tries past rows and budgets that others hold.
+TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -53,8 +48,8 @@ class Scope:
     queues: frozenset[str] | None = None
     excluded_queues: frozenset[str] = frozenset()
     capabilities: frozenset[str] = frozenset()
-    # Concurrency limits by job type; a type that is not listed has a limit of one.
-    limits: Mapping[str, int] = field(default_factory=dict)
+    # Concurrency limits by job type, None for no limit; one that is not listed has a limit of one.
+    limits: Mapping[str, int | None] = field(default_factory=dict)
 
     def serves(self, lane: Lane) -> bool:
         """Tell whether jobs of the lane may be claimed."""
@@ -107,215 +102,181 @@ class Claim(NamedTuple):
 
 
 class Claims:
-    """Claim jobs for one claimer; remembers lanes, bounds and whose turn it is, and no job."""
+    """Claim jobs for one claimer; remembers lanes, bounds and whose turn it is, and no job.
+
+    `contended` tells after a claim that brought less than was asked for: other claims were
+    deciding over the same jobs or budgets at that moment, so it is worth asking again soon.
+    """
 
     def __init__(self, scope: Scope, owner: Owner) -> None:
         self.scope = scope
         self.owner = owner
+        self.contended = False
+        self._budgets = Budgets(scope)
         self._lanes: dict[int, Lane] = {}
         self._bounds: dict[int, datetime] = {}
-        self._limited: dict[str, int] = {}
-        self._keyed = False
-        self._cursor = START
+        self._lanes_at = 0.0
         self._forget_at = 0.0
         self._full_look_at = 0.0
 
     def look(self, db: BaseDatabaseWrapper) -> None:
         """Learn of lanes, keys and limits that came up since the last look."""
-        now = time.monotonic()
-        if now >= self._forget_at:
-            self._lanes.clear()
-            self._bounds.clear()
-        while found := self._find_lanes(db):
-            self._lanes.update(found)
-        if now >= self._forget_at:
-            self._forget_at = now + max(FORGET_LANES_AFTER, PAUSE_FACTOR * (time.monotonic() - now))
-        keyed, names, limits = rows(db, "find_budgets")[0]
-        self._keyed = keyed
-        self._limited = dict(zip(names or [], limits or [], strict=True))
+        if time.monotonic() >= self._lanes_at:
+            self._find_lanes(db)
+        self._budgets.look(db)
 
-    def _find_lanes(self, db: BaseDatabaseWrapper) -> dict[int, Lane]:
-        known = sorted(self._lanes)
+    def _find_lanes(self, db: BaseDatabaseWrapper) -> None:
+        started = time.monotonic()
+        is_fresh = started >= self._forget_at
+        known = [] if is_fresh else sorted(self._lanes)
         found = rows(db, "find_lanes", lows=[LOWEST, *known], highs=[*known, HIGHEST])
-        return {row[0]: Lane(*row) for row in found}
+        if is_fresh:
+            self._lanes = {}
+            self._forget_at = started + FORGET_LANES_AFTER
+        self._lanes.update((row[0], Lane(*row)) for row in found)
+        self._lanes_at = _rest(started)
 
     def claim(
         self, db: BaseDatabaseWrapper, slots: int, shunned: Sequence[UUID] = ()
     ) -> list[Claim]:
         """Claim up to `slots` due jobs in the order priority, due time, id, and return them so.
 
-        One commit. Jobs in `shunned` are left alone. A crash before the commit claims nothing; one
-        after it leaves claims that their lease, or their claimer's next look, gives back.
+        Jobs in `shunned` are left alone. A crash before a commit claims nothing; one after it
+        leaves claims that their lease, or their claimer's `release` of what it does not hold,
+        gives back.
         """
-        if slots < 1:
-            return []
-        if self._keyed or self._limited:
-            claimed = self._claim_budgeted(db, slots, shunned)
-        else:
-            claimed = self._claim_free(db, slots, shunned)
+        self.contended = False
+        claimed: list[Claim] = []
+        # Rows that other claimers are taking at this moment lie in front.
+        reach = 2 * slots + 10
+        for _ in range(TRIES):
+            wanted = slots - len(claimed)
+            if wanted < 1:
+                break
+            take = self._take_budgeted if self._budgets.matter else self._take_free
+            picked, taken = take(db, wanted, reach, list(shunned))
+            claimed += taken
+            self.contended = picked > len(taken) and len(claimed) < slots
+            if not self.contended:
+                break
+            reach *= 4
         return sorted(claimed, key=lambda claim: (-claim.priority, claim.due_at, claim.id))
 
-    def _peek_params(self, full: bool) -> dict[str, Any]:
-        served = [lane for lane in self._lanes.values() if self.scope.serves(lane)]
-        return {
-            "lanes": [lane.lane for lane in served],
-            "priorities": [lane.priority for lane in served],
-            "queues": [lane.queue_name for lane in served],
-            "bounds": [
-                LONG_AGO if full else self._bounds.get(lane.lane, LONG_AGO) for lane in served
-            ],
-        }
-
-    def _claim_free(
-        self, db: BaseDatabaseWrapper, slots: int, shunned: Sequence[UUID]
-    ) -> list[Claim]:
-        started = time.monotonic()
-        full = started >= self._full_look_at
-        found = rows(
-            db,
-            "claim",
-            slots=slots,
-            # Rows that other claimers are taking at this moment lie in front.
-            reach=slots + max(slots // 2, 10),
-            limited=False,
-            shunned=list(shunned),
-            **self._peek_params(full),
-            **vars(self.owner),
+    def _take_free(
+        self, db: BaseDatabaseWrapper, slots: int, reach: int, shunned: list[UUID]
+    ) -> tuple[int, list[Claim]]:
+        """Pick and take in one statement where no budget matters; return how many were picked."""
+        found = self._walk(
+            db, "claim", slots=slots, reach=reach, shunned=shunned, **vars(self.owner)
         )
-        if full:
-            self._rest_after(time.monotonic() - started)
         return self._taken(found)
 
-    def _rest_after(self, took: float) -> None:
-        if took > SLOW_LOOK:
-            self._full_look_at = time.monotonic() + PAUSE_FACTOR * took
-
-    def _taken(self, found: list[tuple[Any, ...]]) -> list[Claim]:
-        claims = [Claim._make(row) for row in found]
-        if claims and isinstance(claims[0].options, str):
-            # Django's cursors hand jsonb over as text.
-            claims = [
-                claim._replace(
-                    options=json.loads(claim.options),  # type: ignore[arg-type]
-                    metadata=json.loads(claim.metadata),  # type: ignore[arg-type]
+    def _take_budgeted(
+        self, db: BaseDatabaseWrapper, slots: int, reach: int, shunned: list[UUID]
+    ) -> tuple[int, list[Claim]]:
+        """Pick what seems to fit, lock the budgets, count again, and take; one transaction."""
+        budgets = self._budgets
+        with atomic(db):
+            rooms = budgets.rooms(db)
+            plain = [
+                Candidate(*row)
+                for row in self._walk(
+                    db, "peek_limited", reach=reach, shunned=shunned, rooms_of=rooms
                 )
-                for claim in claims
             ]
-        bounds = self._bounds
-        for claim in claims:
-            # A lane's jobs are taken in due order, so that what lies before is (as good as) empty.
-            if claim.due_at > bounds.get(claim.lane, LONG_AGO):
-                bounds[claim.lane] = claim.due_at
-        return claims
-
-    def _claim_budgeted(
-        self, db: BaseDatabaseWrapper, slots: int, shunned: Sequence[UUID]
-    ) -> list[Claim]:
-        """Claim from one window of keys, or from the next ones while they have nothing free."""
-        while True:
-            with atomic(db):
-                candidates = self._candidates(db, slots, shunned)
-                picked = self._within_budgets(db, candidates, slots)
-                found = self._take(db, picked) if picked else []
-            if found or self._cursor == START:
-                return self._taken(found)
-
-    def _take(self, db: BaseDatabaseWrapper, picked: list[Candidate]) -> list[tuple[Any, ...]]:
-        return rows(
-            db,
-            "claim_listed",
-            slots=len(picked),
-            ids=[candidate.id for candidate in picked],
-            priorities=[candidate.priority for candidate in picked],
-            dues=[candidate.due_at for candidate in picked],
-            **vars(self.owner),
-        )
-
-    def _candidates(
-        self, db: BaseDatabaseWrapper, slots: int, shunned: Sequence[UUID]
-    ) -> list[Candidate]:
-        reach = {"reach": 2 * slots + 10, "shunned": list(shunned)}
-        plain = rows(db, "peek", limited=True, **reach, **self._peek_params(full=True))
-        found = [Candidate(*row) for row in plain]
-        pairs = 2 * slots + 20
-        scope = self.scope
-        heads = rows(
-            db,
-            "keyed_heads",
-            after_key=self._cursor[0],
-            after_lane=self._cursor[1],
-            pairs=pairs,
-            names=list(scope.names),
-            queues=None if scope.queues is None else list(scope.queues),
-            excluded_queues=list(scope.excluded_queues),
-            capabilities=list(scope.capabilities),
-            **reach,
-        )
-        last = heads[-1] if heads else None
-        # Past the last pair the turn starts anew.
-        self._cursor = (last[1], last[2]) if last and last[0] >= pairs else START
-        found += [
-            Candidate(job, priority, due, queue, key, name)
-            for _step, key, _lane, job, priority, due, queue, name in heads
-            if job is not None
-        ]
-        return sorted(found, key=lambda c: (-c.priority, c.due_at, c.id))
-
-    def _within_budgets(
-        self, db: BaseDatabaseWrapper, candidates: list[Candidate], slots: int
-    ) -> list[Candidate]:
-        """Lock the budgets, then count, then pick in order what fits them."""
-        wanted = {budget for c in candidates for budget in self._budgets_of(c)}
-        free: dict[Budget, int] = {}
-        if wanted:
-            kinds, tokens = zip(*sorted(wanted), strict=True)
-            held = rows(
-                db, "lock_budgets", kinds=list(kinds), tokens=list(tokens), namespace=LOCK_NAMESPACE
-            )
-            free = dict.fromkeys(held, 0)
-            counted = rows(
+            keyed = budgets.keyed(db, plain, rooms, slots, shunned)
+            candidates = _merge(plain, keyed)
+            picked = budgets.pick(db, candidates, slots)
+            if not picked:
+                return int(budgets.contended), []
+            found = rows(
                 db,
-                "count_budgets",
-                keys=[int(token) for kind, token in free if kind == BUDGET_KEY],
-                queues=[token for kind, token in free if kind == BUDGET_QUEUE],
+                "claim_listed",
+                slots=len(picked),
+                ids=[candidate.id for candidate in picked],
+                priorities=[candidate.priority for candidate in picked],
+                dues=[candidate.due_at for candidate in picked],
+                lanes=[candidate.lane for candidate in picked],
+                keys=[candidate.key for candidate in picked],
+                **vars(self.owner),
             )
-            for kind, token, running in counted:
-                free[(kind, token)] = running
-        picked = []
-        for candidate in candidates:
-            budgets = self._budgets_of(candidate)
-            if all(b in free and free[b] < self._limit(b, candidate) for b in budgets):
-                for budget in budgets:
-                    free[budget] += 1
-                picked.append(candidate)
-                if len(picked) == slots:
-                    break
-        return picked
+        count, taken = self._taken(found)
+        return count + budgets.contended, taken
 
-    def _budgets_of(self, candidate: Candidate) -> list[Budget]:
-        budgets = []
-        if candidate.key is not None:
-            budgets.append((BUDGET_KEY, str(candidate.key)))
-        if candidate.queue_name in self._limited:
-            budgets.append((BUDGET_QUEUE, candidate.queue_name))
-        return budgets
+    def _walk(
+        self,
+        db: BaseDatabaseWrapper,
+        statement: str,
+        rooms_of: Mapping[str, int] | None = None,
+        **params: Any,
+    ) -> list[tuple[Any, ...]]:
+        """Run a statement that walks the lanes; from their bounds on while full looks are slow."""
+        started = time.monotonic()
+        is_full = started >= self._full_look_at
+        if is_full:
+            self._bounds = {}
+        served = [
+            lane
+            for lane in self._lanes.values()
+            if self.scope.serves(lane) and (rooms_of is None or rooms_of.get(lane.queue_name) != 0)
+        ]
+        if rooms_of is not None:
+            params["rooms"] = [rooms_of.get(lane.queue_name) for lane in served]
+        found = rows(
+            db,
+            statement,
+            lanes=[lane.lane for lane in served],
+            priorities=[lane.priority for lane in served],
+            queues=[lane.queue_name for lane in served],
+            bounds=[self._bounds.get(lane.lane, LONG_AGO) for lane in served],
+            **params,
+        )
+        if is_full and time.monotonic() - started > SLOW_LOOK:
+            self._find_bounds(db, served)
+        return found
 
-    def _limit(self, budget: Budget, candidate: Candidate) -> int:
-        if budget[0] == BUDGET_QUEUE:
-            return self._limited[budget[1]]
-        return self.scope.limits.get(candidate.name, 1)
+    def _find_bounds(self, db: BaseDatabaseWrapper, served: list[Lane]) -> None:
+        """Learn where the lanes' jobs begin; dead index entries of an old snapshot lie before.
+
+        If the entries made the look slow, and not the disk, then this is slow too, and the next
+        full look, which finds what came back to an earlier place, has to wait.
+        """
+        started = time.monotonic()
+        self._bounds = dict(rows(db, "find_bounds", lanes=[lane.lane for lane in served]))
+        self._full_look_at = _rest(started)
+
+    def _taken(self, found: list[tuple[Any, ...]]) -> tuple[int, list[Claim]]:
+        claims = [_as_claim(row[1:]) for row in found if row[1] is not None]
+        for claim in claims:
+            if claim.lane in self._bounds and claim.concurrency_key is None:
+                # A lane's jobs are taken in due order, so what lies before is as good as empty.
+                self._bounds[claim.lane] = max(self._bounds[claim.lane], claim.due_at)
+        return found[0][0], claims
 
 
-Budget = tuple[int, str]
+def _as_claim(row: tuple[Any, ...]) -> Claim:
+    claim = Claim(*row)
+    return claim._replace(options=_as_dict(claim.options), metadata=_as_dict(claim.metadata))
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """Name a due job that the claim may pick; `key` and `name` only where it has a key."""
+def _as_dict(value: Any) -> dict[str, Any]:
+    # Django's connections hand jsonb over as text.
+    loaded: dict[str, Any] = json.loads(value) if isinstance(value, str) else value
+    return loaded
 
-    id: UUID
-    priority: int
-    due_at: datetime
-    queue_name: str
-    key: int | None = None
-    name: str = ""
+
+def _rest(started: float) -> float:
+    """Return when to do again what began at `started`: at once unless it was slow."""
+    now = time.monotonic()
+    return now + PAUSE_FACTOR * (now - started) if now - started > SLOW_LOOK else now
+
+
+def _merge(plain: list[Candidate], keyed: list[Candidate]) -> list[Candidate]:
+    """Merge by priority, then due time; those with keys keep their turns among themselves."""
+    merged: list[Candidate] = []
+    plain, keyed = plain[::-1], keyed[::-1]
+    while plain and keyed:
+        one, other = plain[-1], keyed[-1]
+        is_first = (-one.priority, one.due_at) <= (-other.priority, other.due_at)
+        merged.append(plain.pop() if is_first else keyed.pop())
+    return merged + plain[::-1] + keyed[::-1]

@@ -95,8 +95,8 @@ class Announcer:
             signals.send(signals.job_dead_lettered, job=job, dead_letter=job.dead_letter)
 
     def failed_elsewhere(self, message: dict[str, Any]) -> None:
-        """Tell of attempts that the supervisor recorded as lost when it saw their child die."""
-        error = ErrorText.of("LeaseLost", message["why"])
+        """Tell of attempts whose end the supervisor recorded, since their child could not."""
+        error = ErrorText.of(message["error_class"], message["why"])
         for stored in message["ended"]:
             self.failed(ended_from_json(stored), error)
 

@@ -18,8 +18,8 @@ SWITCH_INTERVAL = 0.0005
 
 
 def main() -> None:
-    """Run a child as its supervisor starts it: `options fd_channel fd_table size slots claimer`."""
-    channel_fd, table_fd, size, slots = (int(text) for text in sys.argv[2:6])
+    """Run a child as its supervisor starts it: `options fd_channel fd_table size claimer`."""
+    channel_fd, table_fd, size = (int(text) for text in sys.argv[2:5])
     for number in (signal.SIGTERM, signal.SIGINT):
         # A stop that goes to the whole group is the supervisor's to lead. A function, since an
         # ignored signal would stay ignored in the programs that jobs start.
@@ -31,16 +31,18 @@ def main() -> None:
     from django_durable.worker.channel import Channel
     from django_durable.worker.child import Child
     from django_durable.worker.claimtable import ClaimTable
-    from django_durable.worker.options import WorkerOptions
+    from django_durable.worker.options import OPTIONS_VARIABLE, WorkerOptions
 
     options = WorkerOptions.from_json(sys.argv[1])
+    options.apply_to_settings()
+    os.environ[OPTIONS_VARIABLE] = sys.argv[1]
     set_up_logging(options)
     autodiscover()
     faults.arm_from_environment()
     # The claimer and the recorder, back from the database, should not wait for jobs that compute.
     sys.setswitchinterval(SWITCH_INTERVAL)
     channel = Channel(socket.socket(fileno=channel_fd))
-    child = Child(options, UUID(sys.argv[6]), channel, ClaimTable(table_fd, size), slots)
+    child = Child(options, UUID(sys.argv[5]), channel, ClaimTable(table_fd, size))
     threading.current_thread().name = "main"
     child.run()
     sys.stdout.flush()

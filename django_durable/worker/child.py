@@ -16,6 +16,7 @@ from django_durable.worker.claimer import Claimer
 from django_durable.worker.claimtable import ClaimTable
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.recorder import Recorder
+from django_durable.worker.recycling import Recycling
 from django_durable.worker.running import LoopRunner, ThreadRunner
 from django_durable.worker.runs import Run, Runs
 
@@ -30,11 +31,12 @@ class Child:
     """Wire the threads of a child together, and be its main thread."""
 
     def __init__(
-        self, options: WorkerOptions, claimer: UUID, channel: Channel, table: ClaimTable, slots: int
+        self, options: WorkerOptions, claimer: UUID, channel: Channel, table: ClaimTable
     ) -> None:
         self._options = options
         self._channel = channel
-        self._runs = Runs(table, slots)
+        # No slots before the supervisor gives some.
+        self._runs = Runs(table, 0)
         self._announcer = Announcer(options)
         self._recorder = Recorder(self._runs, self._announcer, lambda: self._claimer.hint())
         self._threads = ThreadRunner(self._finished)
@@ -42,18 +44,25 @@ class Child:
         self._claimer = Claimer(
             options, claimer, self._runs, self._recorder, self._announcer, self._start
         )
+        self._table = table
+        self._recycling = Recycling(options, self._runs)
         self._draining = False
-        self._retiring = False
-        self._stuck: dict[Run, float] = {}
+        self._replace_asked = False
+        self._told_live: int | None = None
+        # Interrupted runs that may still obey, and until when.
+        self._interrupted: dict[Run, float] = {}
         self._leave_at: float | None = None
 
     def run(self) -> None:
         """Work until the supervisor says drain, or is gone; returns when nothing is left to do."""
         for loop in (self._recorder.loop, self._announcer.loop, self._claimer.loop):
             loop.start()
+        self._table.beat()
         self._channel.send("ready")
         while not self._is_done():
+            self._table.beat()
             self._check_deadlines()
+            self._check_loops()
             self._report()
             self._wait()
         self._close()
@@ -86,20 +95,23 @@ class Child:
             self._runs.slots = message["slots"]
             self._claimer.hint()
         elif kind == "cancel":
-            for job in message["jobs"]:
-                for run in self._runs.of(UUID(job)):
-                    run.request_cancel()
+            self._cancel(message["jobs"])
         elif kind == "lost":
-            for run in self._runs.of(UUID(message["job"])):
-                if run.right[1] == message["epoch"]:
-                    self._lose(run)
+            self._lose(UUID(message["job"]), message["epoch"])
         elif kind == "announce":
             self._announcer.failed_elsewhere(message)
 
-    def _lose(self, run: Run) -> None:
-        run.lose()
-        if run.settle():
-            self._recorder.put(run, Abandoned(run.right))
+    def _cancel(self, jobs: list[str]) -> None:
+        for job in jobs:
+            for run in self._runs.of(UUID(job)):
+                run.request_cancel()
+
+    def _lose(self, job: UUID, epoch: int) -> None:
+        for run in self._runs.of(job):
+            if run.right[1] == epoch:
+                run.lose()
+                if run.settle():
+                    self._recorder.put(run, Abandoned(run.right))
 
     def _drain(self) -> None:
         if not self._draining:
@@ -126,19 +138,42 @@ class Child:
         self._runs.leave(run)
 
     def _check_deadlines(self) -> None:
-        late, _following = self._runs.overdue()
-        for run in late:
+        now = time.monotonic()
+        for run in self._runs.overdue()[0]:
             if run.settle():
-                run.took = time.monotonic() - run.context.started
+                run.took = now - run.context.started
                 run.time_out()
                 self._recorder.put(run, execution.timed_out(run.context))
-                self._stuck[run] = time.monotonic() + OBEY_WITHIN
+                # A thread can't be ended from outside; the others get a moment to obey.
+                self._interrupted[run] = now + OBEY_WITHIN if run.can_be_interrupted else now
         live = set(self._runs.live())
-        self._stuck = {run: since for run, since in self._stuck.items() if run in live}
+        for run, until in list(self._interrupted.items()):
+            if run not in live:
+                del self._interrupted[run]
+            elif now >= until:
+                del self._interrupted[run]
+                self._runs.strand(run)
+
+    def _check_loops(self) -> None:
+        """Die rather than go on without one of the threads; the supervisor does the rest."""
+        for loop in (self._recorder.loop, self._announcer.loop, self._claimer.loop):
+            if loop.has_failed:
+                raise RuntimeError(f"the {loop.name} has ended")
 
     def _report(self) -> None:
+        """Tell the supervisor what it has to know."""
         if self._options.batch and self._claimer.idle and not self._draining:
             self._channel.send("idle", droppable=True)
+        if not self._draining and not self._replace_asked:
+            why = self._recycling.due()
+            if why:
+                self._replace_asked = True
+                self._channel.send("replace", why=why)
+        if self._draining and self._claimer.loop.join(0):
+            live = len(self._runs.live())
+            if live != self._told_live:
+                self._told_live = live
+                self._channel.send("live", live=live)
 
     def _close(self) -> None:
         self._recorder.loop.stop()

@@ -144,7 +144,7 @@ class Claimer:
 
     def _take(self, claim: Claim) -> None:
         job_type = registry.get(claim.name)
-        timeout = timeout_of(claim, job_type)
+        timeout = timeout_of(claim.options, job_type)
         deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
         run = Run(JobContext(claim, job_type, timeout), deadline)
         self._runs.add(run)

@@ -1,22 +1,36 @@
 """The claims of a child in memory that its supervisor shares.
 
 The child writes an entry when it has a claim and clears it when the claim's end is recorded; that
-costs no system call. The supervisor reads the table to renew leases, and needs no answer from a
-child that is stuck. An entry read half written names no existing claim, and is right the next time.
+costs no system call. The supervisor reads the table to renew leases and to watch over timeouts,
+and needs no answer from a child that is stuck. An entry read half written names no existing claim,
+and is right the next time.
 """
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import struct
 import tempfile
+import time
+from typing import NamedTuple
 from uuid import UUID
 
 from django_durable.store import Right
 
-_ENTRY = struct.Struct("=16sq")
+# Moments are those of time.monotonic(), which all processes of a machine share.
+_BEAT = struct.Struct("=d")
+_ENTRY = struct.Struct("=16sqd")
+_START = 16
 _FREE = bytes(16)
+
+
+class Entry(NamedTuple):
+    """Be one claim: its right, and when its run times out (infinity: never)."""
+
+    right: Right
+    deadline: float
 
 
 class ClaimTable:
@@ -25,7 +39,7 @@ class ClaimTable:
     def __init__(self, fd: int, size: int) -> None:
         self.fd = fd
         self.size = size
-        self._map = mmap.mmap(fd, size * _ENTRY.size)
+        self._map = mmap.mmap(fd, _START + size * _ENTRY.size)
         self._free = list(range(size))
         self._places: dict[Right, int] = {}
 
@@ -37,7 +51,7 @@ class ClaimTable:
         else:
             fd, path = tempfile.mkstemp(prefix="durable-claims-")
             os.unlink(path)
-        os.ftruncate(fd, size * _ENTRY.size)
+        os.ftruncate(fd, _START + size * _ENTRY.size)
         return cls(fd, size)
 
     def close(self) -> None:
@@ -52,24 +66,40 @@ class ClaimTable:
         """Return how many more claims fit."""
         return len(self._free)
 
-    def add(self, right: Right) -> None:
+    def add(self, right: Right, deadline: float | None = None) -> None:
         """Enter a claim."""
         place = self._free.pop()
         self._places[right] = place
-        # The epoch first, then the id that makes the entry count.
-        offset = place * _ENTRY.size
-        _ENTRY.pack_into(self._map, offset, _FREE, right[1])
+        # The id last, which makes the entry count.
+        offset = _START + place * _ENTRY.size
+        limit = math.inf if deadline is None else deadline
+        _ENTRY.pack_into(self._map, offset, _FREE, right[1], limit)
         self._map[offset : offset + 16] = right[0].bytes
 
     def remove(self, right: Right) -> None:
         """Clear a claim that has ended."""
         place = self._places.pop(right)
-        self._map[place * _ENTRY.size : place * _ENTRY.size + 16] = _FREE
+        offset = _START + place * _ENTRY.size
+        self._map[offset : offset + 16] = _FREE
         self._free.append(place)
+
+    def beat(self) -> None:
+        """Say that the child's main thread runs."""
+        _BEAT.pack_into(self._map, 0, time.monotonic())
 
     # The supervisor's side.
 
-    def rights(self) -> list[Right]:
+    @property
+    def last_beat(self) -> float:
+        """Return when the child's main thread last ran; 0 before it first did."""
+        moment: float = _BEAT.unpack_from(self._map, 0)[0]
+        return moment
+
+    def entries(self) -> list[Entry]:
         """Read the claims that the child has at this moment."""
-        entries = _ENTRY.iter_unpack(self._map[:])
-        return [(UUID(bytes=job), epoch) for job, epoch in entries if job != _FREE]
+        entries = _ENTRY.iter_unpack(self._map[_START:])
+        return [
+            Entry((UUID(bytes=job), epoch), deadline)
+            for job, epoch, deadline in entries
+            if job != _FREE
+        ]

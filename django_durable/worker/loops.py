@@ -89,6 +89,11 @@ class Loop:
         self._stopping = True
         self._wake.set()
 
+    @property
+    def has_failed(self) -> bool:
+        """Tell whether the thread has ended without being told to."""
+        return not self._stopping and self._thread.ident is not None and not self._thread.is_alive()
+
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the end of the thread; return whether it has ended."""
         self._thread.join(timeout)

@@ -7,8 +7,13 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
+
 from django_durable.jobtypes import registry
 from django_durable.store import Scope
+
+# Where a child leaves its options for the processes of isolated runs.
+OPTIONS_VARIABLE = "DURABLE_WORKER_OPTIONS"
 
 
 @dataclass(frozen=True)
@@ -20,11 +25,18 @@ class WorkerOptions:
     excluded_queues: tuple[str, ...] = ()
     job_names: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
+    processes: int = 1
     concurrency: int = 10
     poll_interval: float = 1.0
     lease: float = 30.0
     shutdown_timeout: float = 30.0
+    stall_timeout: float = 900.0
+    max_jobs: int | None = None
+    max_seconds: float | None = None
+    max_rss: float | None = None
     batch: bool = False
+    reload: bool = False
+    database: str | None = None
     maintenance: bool = True
     verbosity: int = 1
     log_format: str = "text"
@@ -55,6 +67,11 @@ class WorkerOptions:
             job_type = registry.get(name)
             served.update((job_type.name, *job_type.aliases))
         return sorted(served)
+
+    def apply_to_settings(self) -> None:
+        """Let `--database` hold in this process, which is the worker's own."""
+        if self.database is not None:
+            settings.DURABLE_DATABASE = self.database
 
     def to_json(self) -> str:
         """Return the options as text for a child."""

@@ -8,8 +8,11 @@ from uuid import UUID
 
 from django_durable import notifications, store
 from django_durable.choices import JobStatus
+from django_durable.execution import timed_out_run
+from django_durable.jobtypes import registry
+from django_durable.models import Job
 from django_durable.operations import current_keep
-from django_durable.store import Right, WorkerCard
+from django_durable.store import Recorded, Right, WorkerCard
 from django_durable.worker.announcer import ended_to_json
 from django_durable.worker.loops import Loop, logger
 from django_durable.worker.options import WorkerOptions
@@ -42,12 +45,18 @@ class Renewer:
         self._finishing = False
         self._dead: list[tuple[UUID, str]] = []
         self._stopped: list[UUID] = []
+        self._overdue: list[Right] = []
         self._untold: list[dict[str, Any]] = []
         self.loop = Loop("renewer", self._step)
 
     def child_died(self, claimer: UUID, why: str) -> None:
         """Record the attempts of a dead child as lost, as soon as the database takes it."""
         self._dead.append((claimer, why))
+        self.loop.wake()
+
+    def time_out(self, rights: list[Right]) -> None:
+        """Record the timeouts of runs in a child that does not answer."""
+        self._overdue += rights
         self.loop.wake()
 
     def give_back(self, claimer: UUID) -> None:
@@ -71,6 +80,9 @@ class Renewer:
         while self._dead:
             self._rescue(*self._dead[0])
             self._dead.pop(0)
+        while self._overdue:
+            self._record_timeout(self._overdue[0])
+            self._overdue.pop(0)
         while self._stopped:
             given = store.release(db, [], keep=current_keep(), claimer=self._stopped[0], held=[])
             self._stopped.pop(0)
@@ -92,23 +104,42 @@ class Renewer:
             self._drain()
         return min(self._options.lease / 4, LONGEST_BEAT)
 
-    def _rescue(self, claimer: UUID, why: str) -> None:
+    def _record_timeout(self, right: Right) -> None:
+        job = Job.all_objects.filter(pk=right[0], epoch=right[1]).first()
+        job_type = registry.find(job.name) if job is not None else None
+        if job is None or job_type is None:
+            return
+        failure = timed_out_run(right, job.options, job.attempt, job_type)
+        recorded = store.record_failure(store.connection(), failure, current_keep())
+        self._tell(recorded, failure.error.error_class, failure.error.message)
+
+    def _tell(self, recorded: Recorded, error_class: str, why: str) -> None:
+        """Say what was recorded to who waits for it, and to a child that sends the signals."""
         db = store.connection()
+        notifications.notify(db, notifications.READY, recorded.woken_queues)
+        ended = [end.id for end in recorded.failed if end.status is not JobStatus.READY]
+        if ended:
+            notifications.notify(db, notifications.ENDED, [notifications.ids_topic(ended)])
+        told = {
+            "error_class": error_class,
+            "why": why,
+            "ended": [ended_to_json(end) for end in recorded.failed],
+        }
+        if recorded.failed and not self._announce(told):
+            self._untold.append(told)
+
+    def _rescue(self, claimer: UUID, why: str) -> None:
         while True:
-            rescued = store.rescue(db, current_keep(), claimers=[claimer], limit=RESCUE_BATCH)
+            rescued = store.rescue(
+                store.connection(), current_keep(), claimers=[claimer], limit=RESCUE_BATCH
+            )
             if not rescued.failed:
                 return
             for end in rescued.failed:
                 logger.warning(
                     "Rescued %s %s: %s; it is %s", end.name, end.id, why, end.status.value
                 )
-            ended = [end.id for end in rescued.failed if end.status is not JobStatus.READY]
-            notifications.notify(db, notifications.READY, rescued.woken_queues)
-            if ended:
-                notifications.notify(db, notifications.ENDED, [notifications.ids_topic(ended)])
-            told = {"why": why, "ended": [ended_to_json(end) for end in rescued.failed]}
-            if not self._announce(told):
-                self._untold.append(told)
+            self._tell(rescued, "LeaseLost", why)
 
     def _look_after(self, missing: list[Right]) -> None:
         """Tell the children of claims that are lost; one that just ended is gone from the list."""

@@ -84,7 +84,13 @@ class ThreadRunner:
                 continue
             if self._waiting:
                 self._wake_one()
-            outcome = execution.execute(run.context)
+            if run.is_isolated:
+                # Imported late: few projects need it, and it brings a server process along.
+                from django_durable.worker import isolation
+
+                outcome = isolation.execute(run)
+            else:
+                outcome = execution.execute(run.context)
             connections.clean()
             self._finished(run, outcome)
 

@@ -21,17 +21,25 @@ class Run:
     def __init__(self, context: JobContext, deadline: float | None) -> None:
         self.context = context
         self.right = context.right
-        self.is_async = context.job_type.is_async
+        self.is_isolated = context.options.isolation == "process"
+        self.is_async = context.job_type.is_async and not self.is_isolated
         self.deadline = deadline
         self.took = 0.0
         self._task: asyncio.Task[Any] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        # Ends the process of an isolated run.
+        self.kill: Callable[[], None] | None = None
         self._settled = threading.Lock()
         self._timed_out = False
 
     def settle(self) -> bool:
         """Return True for the first caller only: its outcome is the one that counts."""
         return self._settled.acquire(blocking=False)
+
+    @property
+    def can_be_interrupted(self) -> bool:
+        """Tell whether the run can be ended from outside."""
+        return self.is_async or self.is_isolated
 
     @property
     def is_settled(self) -> bool:
@@ -52,6 +60,9 @@ class Run:
     def _interrupt(self) -> None:
         if self._task is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(self._task.cancel)
+        kill = self.kill
+        if kill is not None:
+            kill()
 
     def request_cancel(self) -> None:
         """Let the run learn that somebody asked to cancel its job."""
@@ -79,7 +90,9 @@ class Runs:
         self._table = table
         self._held: dict[Right, Run] = {}
         self._live: set[Run] = set()
+        self._stuck: set[Run] = set()
         self.slots = slots
+        self.taken = 0
         # Called when there is room for `wanted` claims, or when the last claim is gone.
         self.changed: Callable[[], None] = lambda: None
         self.wanted: int | None = None
@@ -87,22 +100,39 @@ class Runs:
     def room(self) -> int:
         """Return how many claims the child may take now."""
         with self._lock:
-            return min(self.slots - len(self._live), self._table.free)
+            return min(self._free_slots(), self._table.free)
+
+    def _free_slots(self) -> int:
+        return self.slots - len(self._live) - len(self._stuck)
 
     def add(self, run: Run) -> None:
         """Enter a claim, before its run starts."""
         with self._lock:
             self._held[run.right] = run
             self._live.add(run)
-            self._table.add(run.right)
+            self._table.add(run.right, run.deadline)
+            self.taken += 1
 
     def leave(self, run: Run) -> None:
         """Free the slot of a run whose function has returned."""
         with self._lock:
             self._live.discard(run)
+            self._stuck.discard(run)
             enough = self._is_enough()
         if enough:
             self.changed()
+
+    def strand(self, run: Run) -> None:
+        """Count a run no more that has timed out and can't be ended; its slot is another child's."""
+        with self._lock:
+            if run in self._live:
+                self._live.discard(run)
+                self._stuck.add(run)
+
+    @property
+    def stuck(self) -> int:
+        """Return how many threads hold runs that have timed out."""
+        return len(self._stuck)
 
     def forget(self, run: Run) -> None:
         """Let go of a claim whose end is recorded, or which is lost."""
@@ -115,11 +145,7 @@ class Runs:
 
     def _is_enough(self) -> bool:
         wanted = self.wanted
-        return (
-            wanted is not None
-            and self._table.free >= wanted
-            and self.slots - len(self._live) >= wanted
-        )
+        return wanted is not None and self._table.free >= wanted and self._free_slots() >= wanted
 
     def rights(self) -> list[Right]:
         """Return the claims that the child holds."""

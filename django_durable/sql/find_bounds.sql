@@ -1,0 +1,12 @@
+-- Tell from when on each lane holds jobs: what lies before are dead index entries.
+SELECT
+    lanes.lane,
+    LEAST(head.due_at, statement_timestamp() + %(offset)s::interval) AS bound
+FROM unnest(%(lanes)s::bigint[]) AS lanes (lane)
+LEFT JOIN LATERAL (
+    SELECT j.due_at
+    FROM durable_job AS j
+    WHERE j.lane = lanes.lane AND j.key_hash IS NULL AND j.due_at IS NOT NULL
+    ORDER BY j.due_at, j.id
+    LIMIT 1
+) AS head ON TRUE

@@ -1,0 +1,49 @@
+-- Walk the pairs of key and lane of one priority from where the last claim stopped, one index seek
+-- for each, and bring the first due jobs of those that have room and that this worker may run.
+WITH RECURSIVE seek AS (
+    (
+        SELECT 1 AS step, j.key_hash, j.lane, j.queue_name, j.name, j.requires
+        FROM durable_job AS j
+        WHERE
+            j.due_at IS NOT NULL AND j.key_hash IS NOT NULL
+            AND j.priority = %(level)s::smallint
+            AND (j.key_hash, j.lane) > (%(after_key)s::bigint, %(after_lane)s::bigint)
+            AND (j.key_hash, j.lane) <= (%(until_key)s::bigint, %(until_lane)s::bigint)
+        ORDER BY j.key_hash, j.lane
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT seek.step + 1, next.*
+    FROM seek
+    CROSS JOIN LATERAL (
+        SELECT j.key_hash, j.lane, j.queue_name, j.name, j.requires
+        FROM durable_job AS j
+        WHERE
+            j.due_at IS NOT NULL AND j.key_hash IS NOT NULL
+            AND j.priority = %(level)s::smallint
+            AND (j.key_hash, j.lane) > (seek.key_hash, seek.lane)
+            AND (j.key_hash, j.lane) <= (%(until_key)s::bigint, %(until_lane)s::bigint)
+        ORDER BY j.key_hash, j.lane
+        LIMIT 1
+    ) AS next
+    WHERE seek.step < %(pairs)s
+)
+SELECT
+    pair.step, pair.key_hash, pair.lane, head.id, head.due_at, pair.queue_name, budget.most,
+    budget.most - budget.held AS room
+FROM seek AS pair
+CROSS JOIN LATERAL (
+-- include: keyed_budget
+) AS budget
+LEFT JOIN LATERAL (
+    SELECT j.id, j.due_at
+    FROM durable_job AS j
+    WHERE
+        j.priority = %(level)s::smallint AND j.key_hash = pair.key_hash AND j.lane = pair.lane
+        AND j.due_at IS NOT NULL AND j.due_at <= statement_timestamp() + %(offset)s::interval
+        AND j.id <> ALL(%(shunned)s::uuid[])
+    ORDER BY j.due_at, j.id
+    LIMIT GREATEST(LEAST(budget.most - budget.held, %(wanted)s), 0)
+) AS head ON TRUE
+WHERE head.id IS NOT NULL OR pair.step = %(pairs)s
+ORDER BY pair.step, head.due_at, head.id

@@ -1,0 +1,34 @@
+-- Peek where queues have limits: of such a queue no more than seems to fit, so that what it holds
+-- back hides nothing that lies behind. What is brought is locked and counted later.
+SELECT peeked.id, peeked.priority, peeked.due_at, peeked.queue_name, peeked.lane
+FROM (
+    SELECT
+        head.id, lanes.priority, head.due_at, lanes.queue_name, lanes.lane, lanes.room,
+        row_number() OVER (
+            PARTITION BY lanes.queue_name ORDER BY lanes.priority DESC, head.due_at, head.id
+        ) AS place
+    FROM unnest(
+        %(lanes)s::bigint[], %(priorities)s::int[], %(queues)s::text[], %(bounds)s::timestamptz[],
+        %(rooms)s::int[]
+    ) AS lanes (lane, priority, queue_name, bound, room)
+    CROSS JOIN LATERAL (
+        SELECT j.id, j.due_at
+        FROM durable_job AS j
+        WHERE
+            j.lane = lanes.lane AND j.key_hash IS NULL AND j.due_at IS NOT NULL
+            AND j.due_at >= lanes.bound
+            AND j.due_at <= statement_timestamp() + %(offset)s::interval
+            AND j.id <> ALL(%(shunned)s::uuid[])
+        ORDER BY j.due_at, j.id
+        LIMIT LEAST(lanes.room, %(reach)s)
+    ) AS head
+    WHERE NOT EXISTS (
+        SELECT FROM durable_queue AS q
+        WHERE
+            q.name = lanes.queue_name
+            AND (q.paused OR (q.max_running IS NOT NULL AND lanes.room IS NULL))
+    )
+) AS peeked
+WHERE peeked.room IS NULL OR peeked.place <= peeked.room
+ORDER BY peeked.priority DESC, peeked.due_at, peeked.id
+LIMIT %(reach)s

@@ -1,0 +1,195 @@
+"""The supervisor's side of a child, and of the place that children take one after another."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from uuid import uuid4
+
+from django_durable.store import Right
+from django_durable.worker.channel import Channel
+from django_durable.worker.claimtable import ClaimTable, Entry
+from django_durable.worker.options import WorkerOptions
+
+logger = logging.getLogger("django_durable.worker")
+
+# A child that dies again and again right after its start is started less and less often.
+FIRST_RESTART = 0.1
+LONGEST_RESTART = 30.0
+HEALTHY_AFTER = 10.0
+# The child's main thread runs several times a second, unless C code holds the interpreter.
+QUIET_AFTER = 1.5
+
+_BOOT = (
+    "import json, os, sys;"
+    "sys.path[:] = json.loads(os.environ.pop('DURABLE_SYS_PATH'));"
+    "from django_durable.worker.boot import main;"
+    "main()"
+)
+
+
+class ChildProcess:
+    """Start a child and know what it said."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self.claimer = uuid4()
+        self.started = time.monotonic()
+        self.is_ready = False
+        self.is_done = False
+        self.idle_at = 0.0
+        # How many runs it may have, and how many it has: until it says, as many as it may.
+        self.slots = 0
+        self.live = 0
+        # Claims whose timeout the supervisor has recorded, since the child did not.
+        self.taken_over: set[Right] = set()
+        # Twice the slots: a run that has ended leaves its slot before its end is recorded.
+        size = 2 * options.concurrency
+        self.table = ClaimTable.create(size)
+        ours, theirs = socket.socketpair()
+        self.channel = Channel(ours)
+        with theirs:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    *_interpreter_flags(),
+                    "-c",
+                    _BOOT,
+                    options.to_json(),
+                    str(theirs.fileno()),
+                    str(self.table.fd),
+                    str(size),
+                    str(self.claimer),
+                ],
+                pass_fds=(theirs.fileno(), self.table.fd),
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "DURABLE_SYS_PATH": json.dumps(sys.path)},
+                # A group of its own: a job that signals its group must not stop the worker.
+                process_group=0,
+            )
+
+    @property
+    def is_alive(self) -> bool:
+        """Tell whether the process still runs."""
+        return self.process.poll() is None
+
+    def rights(self) -> list[Right]:
+        """Return the claims whose leases are to be renewed."""
+        return [right for right, _deadline in self.entries()]
+
+    def entries(self) -> list[Entry]:
+        """Return the claims that the child holds."""
+        return [entry for entry in self.table.entries() if entry.right not in self.taken_over]
+
+    @property
+    def quiet_for(self) -> float:
+        """Return for how many seconds its main thread has not run."""
+        return time.monotonic() - self.table.last_beat if self.is_ready else 0.0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Tell whether the child is stopped, or stuck in C code that holds the interpreter."""
+        return self.quiet_for > QUIET_AFTER
+
+    def drain(self) -> None:
+        """Let it finish what runs, and claim nothing more."""
+        self.channel.send("drain")
+
+    def kill(self) -> None:
+        """End it at once, and with it what its jobs have started in its group."""
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        """Let go of what the child left."""
+        self.channel.close()
+        self.table.close()
+
+
+def _interpreter_flags() -> list[str]:
+    flags = ["-X", "dev"] if sys.flags.dev_mode else []
+    return flags + [f"-W{option}" for option in sys.warnoptions]
+
+
+class Place:
+    """Keep a place of `concurrency` slots staffed: one child that claims, others that leave.
+
+    A child that is to go is replaced first: its successor starts while it goes on, and takes the
+    slots over as the old one's runs end. All together never have more runs than the place has
+    slots.
+    """
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self._options = options
+        self.current: ChildProcess | None = None
+        self.successor: ChildProcess | None = None
+        self.leaving: list[ChildProcess] = []
+        self._restart_at = 0.0
+        self._restart_pause = FIRST_RESTART
+
+    def children(self) -> list[ChildProcess]:
+        """Return all children of the place."""
+        heads = [child for child in (self.current, self.successor) if child is not None]
+        return heads + self.leaving
+
+    def staff(self) -> None:
+        """Start a child if there is none and the last did not die just now."""
+        if self.current is None and self.successor is None:
+            if time.monotonic() >= self._restart_at:
+                self.current = ChildProcess(self._options)
+
+    def replace(self, child: ChildProcess, why: str) -> None:
+        """Start a successor for the child that claims."""
+        if child is self.current and self.successor is None:
+            if time.monotonic() >= self._restart_at:
+                logger.info("Replacing child process %d: %s", child.process.pid, why)
+                self.successor = ChildProcess(self._options)
+
+    def give_up(self, child: ChildProcess) -> None:
+        """Claim no more with a child that does not answer; its place goes to another."""
+        if child is self.current:
+            self._leave(child)
+            self.current = None
+            self.staff()
+
+    def _leave(self, child: ChildProcess) -> None:
+        child.live = child.slots
+        child.drain()
+        self.leaving.append(child)
+
+    def ready(self, child: ChildProcess) -> None:
+        """Let a child that has started take its place."""
+        child.is_ready = True
+        if child is self.successor:
+            if self.current is not None:
+                self._leave(self.current)
+            self.current, self.successor = child, None
+        self.share()
+
+    def share(self) -> None:
+        """Give the child that claims all slots that the leaving ones have freed."""
+        free = max(self._options.concurrency - sum(child.live for child in self.leaving), 0)
+        child = self.current
+        if child is not None and child.is_ready and child.slots != free:
+            child.slots = free
+            child.channel.send("slots", slots=free)
+
+    def bury(self, child: ChildProcess, *, failed: bool) -> None:
+        """Let go of a child that has ended."""
+        if child is self.current:
+            self.current = None
+        elif child is self.successor:
+            self.successor = None
+        else:
+            self.leaving.remove(child)
+        child.close()
+        if failed:
+            if time.monotonic() - child.started > HEALTHY_AFTER:
+                self._restart_pause = FIRST_RESTART
+            self._restart_at = time.monotonic() + self._restart_pause
+            self._restart_pause = min(self._restart_pause * 2, LONGEST_RESTART)
+        self.share()

@@ -1,0 +1,157 @@
+"""The flags of `manage.py worker`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandError
+
+from django_durable.conf import conf
+from django_durable.durations import parse_duration
+from django_durable.jobtypes import registry
+from django_durable.worker.options import WorkerOptions
+
+
+def duration(text: str) -> float:
+    """Read a duration flag as seconds."""
+    seconds = parse_duration(text).total_seconds()
+    if seconds < 0:
+        raise ValueError(text)
+    return seconds
+
+
+def names(values: list[str]) -> tuple[str, ...]:
+    """Read a flag that may be repeated and may hold commas; `*` and nothing mean all."""
+    found = [name.strip() for value in values for name in value.split(",")]
+    return () if "*" in found else tuple(dict.fromkeys(name for name in found if name))
+
+
+def _list(metavar: str, text: str) -> dict[str, Any]:
+    return {"action": "append", "default": [], "metavar": metavar, "help": text}
+
+
+def _time(default: float | None, text: str) -> dict[str, Any]:
+    return {"type": duration, "default": default, "metavar": "DURATION", "help": text}
+
+
+FLAGS: dict[tuple[str, ...], dict[str, Any]] = {
+    ("--queue-name", "-q"): _list(
+        "QUEUE", "Serve these queues only (repeat or commas; * for all)."
+    ),
+    ("--exclude-queue",): _list("QUEUE", "Serve all queues but these (repeat or commas)."),
+    ("--job",): _list("NAME", "Run these job types only (repeat or commas)."),
+    ("--capability",): _list("NAME", "Take jobs that require this, too (repeat or commas)."),
+    ("--processes", "-p"): {
+        "type": int,
+        "default": 1,
+        "help": "Run so many child processes. Default: %(default)s.",
+    },
+    ("--concurrency", "-c"): {
+        "type": int,
+        "default": 10,
+        "help": "Run at most so many jobs at once in each child. Default: %(default)s.",
+    },
+    ("--batch",): {"action": "store_true", "help": "End when nothing is due and nothing runs."},
+    ("--max-jobs",): {
+        "type": int,
+        "metavar": "N",
+        "help": "Replace a child that has taken so many jobs.",
+    },
+    ("--max-seconds",): _time(None, "Replace a child that is this old."),
+    ("--max-rss",): {
+        "type": float,
+        "metavar": "MIB",
+        "help": "Replace a child that uses more memory than so many MiB.",
+    },
+    ("--reload",): {
+        "action": argparse.BooleanOptionalAction,
+        "default": None,
+        "help": "Replace the children when code changes. Default: DEBUG.",
+    },
+    ("--poll-interval",): _time(
+        None, "Look for work at least so often. Default: DURABLE_POLL_INTERVAL (1s)."
+    ),
+    ("--lease",): _time(
+        None, "A dead worker's jobs are free after this. Default: DURABLE_LEASE (30s)."
+    ),
+    ("--shutdown-timeout",): _time(
+        30.0, "What runs may take so long to finish after SIGTERM. Default: 30s."
+    ),
+    ("--stall-timeout",): _time(
+        900.0, "Kill a child whose main thread has not run for so long. Default: 15m."
+    ),
+    ("--no-maintenance",): {
+        "dest": "maintenance",
+        "action": "store_false",
+        "help": "Rescue nothing and call no hooks; delayed jobs still start.",
+    },
+    ("--name",): {"default": "", "help": "Name the worker. Default: host and process id."},
+    ("--database",): {
+        "metavar": "ALIAS",
+        "help": "Use this database instead of DURABLE_DATABASE.",
+    },
+    ("--log-format",): {
+        "choices": ["text", "json"],
+        "default": "text",
+        "help": "Write log lines as text or as JSON. Default: %(default)s.",
+    },
+}
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """Declare the flags."""
+    for flags, settings_ in FLAGS.items():
+        parser.add_argument(*flags, **settings_)
+
+
+def read_flags(flags: dict[str, Any]) -> WorkerOptions:
+    """Return the options that the flags say; raises `CommandError` for what can't be."""
+    if flags["database"] is not None:
+        if flags["database"] not in settings.DATABASES:
+            raise CommandError(f"There is no database {flags['database']!r} in DATABASES.")
+        settings.DURABLE_DATABASE = flags["database"]
+    poll, lease, reload = flags["poll_interval"], flags["lease"], flags["reload"]
+    same = (
+        "processes", "concurrency", "batch", "max_jobs", "max_seconds", "max_rss", "database",
+        "shutdown_timeout", "stall_timeout", "maintenance", "verbosity", "log_format",
+    )  # fmt: skip
+    options = WorkerOptions(
+        name=flags["name"] or f"{socket.gethostname()}:{os.getpid()}",
+        queues=names(flags["queue_name"]),
+        excluded_queues=names(flags["exclude_queue"]),
+        job_names=names(flags["job"]),
+        capabilities=names(flags["capability"]),
+        poll_interval=conf.poll_interval.total_seconds() if poll is None else poll,
+        lease=conf.lease.total_seconds() if lease is None else lease,
+        reload=(settings.DEBUG if reload is None else reload) and not flags["batch"],
+        **{name: flags[name] for name in same},
+    )
+    _check(options)
+    return options
+
+
+def _check(options: WorkerOptions) -> None:
+    unknown = [name for name in options.job_names if registry.find(name) is None]
+    if unknown:
+        raise CommandError(
+            f"No job type is called {', '.join(unknown)}."
+            f" Known: {', '.join(registry.names()) or 'none'}."
+        )
+    for name, most in (("processes", 256), ("concurrency", 10_000)):
+        if not 1 <= getattr(options, name) <= most:
+            raise CommandError(f"--{name} must be from 1 to {most}.")
+    if options.poll_interval <= 0:
+        raise CommandError("--poll-interval must be longer than nothing.")
+    if options.lease < 1:
+        raise CommandError("--lease must be 1 second or longer.")
+    for name in ("max_jobs", "max_seconds", "max_rss", "stall_timeout"):
+        limit = getattr(options, name)
+        if limit is not None and limit <= 0:
+            raise CommandError(f"--{name.replace('_', '-')} must be more than 0.")
+    if len(options.name) > 200:
+        raise CommandError("--name must have at most 200 characters.")

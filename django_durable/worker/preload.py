@@ -1,0 +1,17 @@
+"""Loaded once by the server from which isolated runs are forked: the project, and no more."""
+
+import os
+
+import django
+
+from django_durable.worker.options import OPTIONS_VARIABLE, WorkerOptions
+
+django.setup()
+
+from django_durable.discovery import autodiscover  # noqa: E402 - needs the apps
+from django_durable.logs import set_up_logging  # noqa: E402
+
+_options = WorkerOptions.from_json(os.environ[OPTIONS_VARIABLE])
+_options.apply_to_settings()
+set_up_logging(_options)
+autodiscover()
