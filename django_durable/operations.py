@@ -19,6 +19,7 @@ from django_durable.choices import JobStatus
 from django_durable.conf import conf
 from django_durable.durations import parse_rate
 from django_durable.exceptions import AlreadyReplayed
+from django_durable.fields import Undecodable
 from django_durable.jobtypes import Unset, registry
 from django_durable.models import DeadLetter, Job
 
@@ -106,15 +107,8 @@ def replay(
 ) -> Job:
     """Make a new job of a dead one; see `DeadLetter.replay`. `by` says who did."""
     db = _connection(letter._state.db)
-    limit = conf.max_payload
-    replayed = store.replay(
-        db,
-        letter.pk,
-        args=None if args is None else payloads.encode(list(args), where="args", limit=limit),
-        kwargs=None if kwargs is None else payloads.encode(kwargs, where="kwargs", limit=limit),
-        delay=delay,
-        by=by,
-    )
+    texts = _given_payload(letter, args, kwargs)
+    replayed = store.replay(db, letter.pk, **texts, delay=delay, by=by)
     if replayed.already:
         raise AlreadyReplayed(f"the dead letter of {letter.job_id} has been replayed already")
     if replayed.id is None:
@@ -128,6 +122,25 @@ def replay(
             lambda: signals.send(signals.job_enqueued, job=job), using=db.alias, robust=True
         )
     return job
+
+
+def _given_payload(
+    letter: DeadLetter, args: Sequence[Any] | None, kwargs: dict[str, Any] | None
+) -> dict[str, str]:
+    """Check a call that replaces the dead job's, in part or whole, and encode what is given."""
+    if args is None and kwargs is None:
+        return {}
+    job = letter.job
+    job_type = registry.find(job.name)
+    names: Sequence[str] = ()
+    whole = (job.args if args is None else args, job.kwargs if kwargs is None else kwargs)
+    if job_type is not None and not any(isinstance(part, Undecodable) for part in whole):
+        takes_context = job_type.options.takes_context
+        payloads.bind_arguments(job_type.func, *whole, takes_context=takes_context)
+        names = payloads.argument_names(job_type.func, takes_context=takes_context)
+    texts = payloads.encode_arguments(args or [], kwargs or {}, names=names, limit=conf.max_payload)
+    given = {"args": args, "kwargs": kwargs}
+    return {name: text for name, text in zip(given, texts, strict=True) if given[name] is not None}
 
 
 def replay_all(letters: DeadLetterQuerySet, *, rate: str | None = None, by: str = "") -> list[Job]:
