@@ -18,7 +18,7 @@ from uuid import uuid4
 from django.db import connection
 
 from django_durable.choices import FINISHED
-from django_durable.models import Job
+from django_durable.models import Job, Worker
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 # Only a broken worker takes so long; the machine may be busy with other tests.
@@ -157,6 +157,12 @@ class WorkerProcess:
         with self.explained():
             (pid,) = wait_for("a child", self.children)
         return pid
+
+    def row(self) -> Worker:
+        """Return its row, once it is there."""
+        rows = Worker.objects.filter(pid=self.pid)
+        with self.explained():
+            return wait_for("the worker's row", rows.first)
 
     def send(self, number: int) -> None:
         """Send a signal to the command itself."""
