@@ -18,6 +18,7 @@ from testproject.demo.story import Story, count, money
 from testproject.postgres_files import ServerError
 
 SAMPLE = CHECKOUT / "testproject" / "shop" / "data" / "orders.csv"
+LOGS = CHECKOUT / ".local" / "demo"
 
 
 def main() -> int:
@@ -52,6 +53,7 @@ def parse_arguments() -> argparse.Namespace:
     add(
         "--lease", type=float, default=5.0, help="seconds after which a dead worker's jobs are free"
     )
+    add("--logs", type=Path, default=LOGS, help="a folder for the logs")
     return parser.parse_args()
 
 
@@ -65,13 +67,12 @@ def play(
         f"{count(len(plan.rows), 'order')} of {count(customers, 'customer')},"
         f" {money(total(plan.rows))} in all, for a shop whose work is durable jobs"
     )
-    folder = CHECKOUT / ".local" / "demo"
-    take_turn(folder, stack)
+    take_turn(arguments.logs, stack)
     set_up_django()
     interrupts.check()
     from testproject.demo.acts import Acts
 
-    acts = Acts(plan, story, interrupts, stack, folder=folder, lease=arguments.lease)
+    acts = Acts(plan, story, interrupts, stack, folder=arguments.logs, lease=arguments.lease)
     agrees = acts.play()
     acts.invite()
     if arguments.once:
@@ -86,7 +87,7 @@ def play(
 
 
 def take_turn(folder: Path, stack: ExitStack) -> None:
-    """Make the folder for the logs, and hold it against another demonstration of this checkout."""
+    """Make the folder for the logs, and hold it against another demonstration."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = stack.enter_context((folder / "lock").open("w"))
     try:

@@ -102,7 +102,7 @@ class Acts:
         self.password = stage.create_admin()
         self.interrupts.check()
         web = self._start(stage.start_web(self._folder))
-        self._start_worker("worker-1")
+        self._start_worker()
         self.url = stage.web_url(web, self.interrupts)
         self.story.fact("Web server", f"process {web.process.pid}, {self.url}")
         self.story.fact("Logs", str(self._folder))
@@ -114,9 +114,13 @@ class Acts:
         self._programs.append(program)
         return program
 
-    def _start_worker(self, title: str) -> None:
-        name = f"{self.plan.run}-{title}"
-        worker = self._start(stage.start_worker(name, self._lease, self._folder / f"{title}.log"))
+    def _worker_name(self, number: int) -> str:
+        return f"{self.plan.run}-worker-{number}"
+
+    def _start_worker(self) -> None:
+        number = len(self._workers) + 1
+        name, log = self._worker_name(number), self._folder / f"worker-{number}.log"
+        worker = self._start(stage.start_worker(name, self._lease, log))
         stage.worker_ready(worker, name, self.interrupts)
         pids = " and ".join(str(pid) for pid in worker.pids())
         self.story.fact("Worker", f"processes {pids}, {stage.SLOTS} slots, lease {self._lease:g} s")
@@ -163,6 +167,8 @@ class Acts:
 
     def _send(self, rows: list[Row]) -> None:
         """Send these orders; the shop must take each once."""
+        if not rows:
+            return
         sendings = [(self.plan.reference(row), row) for row in self.plan.sendings(rows)]
         progress = self.story.progress("requests answered", len(sendings))
         began = time.monotonic()
@@ -198,7 +204,7 @@ class Acts:
             self._programs.remove(worker)
             pids = " ".join(str(pid) for pid in worker.kill())
             killed_at = stage.database_time()
-            running = Job.objects.running().filter(worker=f"{plan.run}-worker-1")
+            running = Job.objects.running().filter(worker=self._worker_name(1))
             held = list(running.values_list("pk", flat=True))
         self.story.say(
             f"kill -9 {pids}: the worker and its child are gone, with {count(len(held), 'job')}"
@@ -219,7 +225,7 @@ class Acts:
     def take_over(self, held: list[UUID], killed_at: datetime) -> None:
         """Start another worker, send the remaining orders, and wait until all jobs have ended."""
         self.story.act("Another worker takes over")
-        self._start_worker("worker-2")
+        self._start_worker()
         telling.tell_unheard_charges(self.story, held)
         self._send(self.plan.rows[self.plan.kill_at :])
         self._wait_for_jobs()
@@ -229,7 +235,8 @@ class Acts:
         progress = self.story.progress("jobs done", self.plan.job_count)
         last, changed_at = None, time.monotonic()
         while True:
-            counts, still_open = books.count_jobs(self.plan), books.count_open_orders(self.plan)
+            counts = books.count_jobs(self.plan, killed=self._worker_name(1))
+            still_open = books.count_open_orders(self.plan)
             progress.show(counts.finished, counts.remark())
             if not counts.unfinished and not still_open:
                 break

@@ -59,6 +59,7 @@ JOBS = """
     SELECT count(*) FILTER (WHERE finished_at IS NOT NULL),
            count(*) FILTER (WHERE finished_at IS NULL),
            count(*) FILTER (WHERE status = 'RUNNING'),
+           count(*) FILTER (WHERE status = 'RUNNING' AND worker = %(killed)s),
            count(*) FILTER (WHERE status = 'READY' AND attempt > 0)
     FROM durable_job WHERE starts_with(idempotency_key, %(run)s)
 """
@@ -78,22 +79,29 @@ def ask(statement: str, plan: Plan, **bound: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class JobCounts:
-    """Count the jobs of a run."""
+    """Count the jobs of a run; `held` are those that the killed worker seems to be running."""
 
     finished: int
     unfinished: int
     running: int
+    held: int
     retrying: int
 
     def remark(self) -> str:
         """Say what the unfinished ones are at."""
         waiting = self.unfinished - self.running - self.retrying
-        return f"{self.running} run, {waiting} wait, {self.retrying} wait to be tried again"
+        parts = {
+            "run": self.running - self.held,
+            "wait": waiting,
+            "back off": self.retrying,
+            "with the dead worker": self.held,
+        }
+        return ", ".join(f"{number} {what}" for what, number in parts.items() if number)
 
 
-def count_jobs(plan: Plan) -> JobCounts:
-    """Count the jobs of this run."""
-    return JobCounts(*ask(JOBS, plan))
+def count_jobs(plan: Plan, killed: str) -> JobCounts:
+    """Count the jobs of this run; `killed` is the name of a worker that was killed."""
+    return JobCounts(*ask(JOBS, plan, killed=killed))
 
 
 def count_open_orders(plan: Plan) -> int:
@@ -131,7 +139,7 @@ def balance(plan: Plan, rolled_back: str, mail_folder: Path) -> list[Entry]:
     charged_once, received = ask(CHARGED_ONCE, plan)
     charges, charged = ask(CHARGES, plan)
     done, unpaid, _still_open = ask(ENDS, plan)
-    jobs = count_jobs(plan)
+    jobs = count_jobs(plan, killed="")
     paid_sum = total(plan.paid_rows)
     return [
         Entry("Orders taken", len(plan.rows), orders),

@@ -107,7 +107,7 @@ def web_url(web: Program, interrupts: Interrupts) -> str:
 
 def start_worker(name: str, lease: float, log: Path) -> Program:
     """Start a worker of this name, whose jobs are free so many seconds after it is killed."""
-    flags = ["--name", name, "--lease", f"{lease:g}", "--concurrency", str(SLOTS)]
+    flags = ["--name", name, "--lease", f"{lease:g}", "--concurrency", str(SLOTS), "--no-reload"]
     return Program("worker", ["worker", *flags], log)
 
 

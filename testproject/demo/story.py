@@ -65,9 +65,10 @@ class Story:
         self._stream.write(f"\r{INDENT}{text}\x1b[K")
         self._stream.flush()
 
-    def end_redraw(self) -> None:
-        """Go on below a line that was redrawn."""
-        self._line("")
+    def erase(self) -> None:
+        """Make room where a line was redrawn."""
+        self._stream.write("\r\x1b[K")
+        self._stream.flush()
 
     def _paint(self, text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._colours else text
@@ -88,7 +89,7 @@ class Progress:
 
     def show(self, done: int, remark: str = "") -> None:
         """Show the number done, and a remark."""
-        text = f"{done:,} of {self.total:,} {self._what}{remark and ', '}{remark}"
+        text = f"{done:,} of {self.total:,} {self._what}{remark and ': '}{remark}"
         if self._story.is_terminal:
             self._story.redraw(text)
         elif time.monotonic() > self._shown_at + QUIET_SECONDS:
@@ -96,9 +97,9 @@ class Progress:
             self._story.say(text)
 
     def end(self) -> None:
-        """Leave the last state standing."""
+        """Make room for the sentence that says what it came to."""
         if self._story.is_terminal:
-            self._story.end_redraw()
+            self._story.erase()
 
 
 def money(amount: Decimal) -> str:
