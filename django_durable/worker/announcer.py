@@ -22,7 +22,7 @@ from django_durable.jobtypes import registry
 from django_durable.models import DeadLetter, Job
 from django_durable.store import Ended
 from django_durable.worker import connections
-from django_durable.worker.loops import Loop, logger
+from django_durable.worker.loops import OUTAGE, Loop, logger
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.runs import Run
 
@@ -129,7 +129,13 @@ class Announcer:
     def _step(self) -> float | None:
         while self._waiting:
             # Looked at before it is taken away, so that an outage repeats it.
-            self._waiting[0]()
+            try:
+                self._waiting[0]()
+            except OUTAGE:
+                raise
+            except BaseException:
+                logger.exception("A signal could not be sent to all its receivers")
+                connections.drop()
             self._waiting.popleft()
         if self._hooks and not self._call_hooks():
             return 0
@@ -142,7 +148,8 @@ class Announcer:
         letters = store.take_hooks(db, self._names, 2 * self._options.lease_duration)
         for letter in DeadLetter.objects.filter(pk__in=letters).select_related("job"):
             self._call_hook(letter)
-            store.settle_hooks(db, [letter.pk])
+            connections.clean()
+            store.settle_hooks(store.connection(), [letter.pk])
         return not letters
 
     def _call_hook(self, letter: Any) -> None:
@@ -152,7 +159,7 @@ class Announcer:
             return
         try:
             hook(letter)
-        except Exception:
+        except BaseException:
             logger.exception("on_dead_letter of %s failed for %s", letter.job.name, letter.job_id)
 
 

@@ -31,12 +31,14 @@ def main() -> None:
     from django_durable.worker.channel import Channel
     from django_durable.worker.child import Child
     from django_durable.worker.claimtable import ClaimTable
+    from django_durable.worker.connections import notice_dead_peers
     from django_durable.worker.options import OPTIONS_VARIABLE, WorkerOptions
 
     options = WorkerOptions.from_json(sys.argv[1])
     options.apply_to_settings()
     os.environ[OPTIONS_VARIABLE] = sys.argv[1]
     set_up_logging(options)
+    notice_dead_peers()
     autodiscover()
     faults.arm_from_environment()
     # The claimer and the recorder, back from the database, should not wait for jobs that compute.

@@ -166,7 +166,12 @@ class Claimer:
         db = store.connection()
         store.forget_dead(db, FORGET_WORKERS_AFTER)
         while now >= self._rescue_from:
-            rescued = store.rescue(db, current_keep(), limit=RESCUE_BATCH)
+            rescued = store.rescue(
+                db,
+                current_keep(),
+                limit=RESCUE_BATCH,
+                grace=self._options.lease_duration,
+            )
             for end in rescued.failed:
                 logger.warning(
                     "Rescued %s %s from %s, whose lease had lapsed; it is %s",

@@ -25,3 +25,24 @@ def drop() -> None:
             wrapper.close()
         finally:
             del connections[wrapper.alias]
+
+
+# What libpq is told of connections over a network, unless the project says otherwise: a peer that
+# has vanished without a word is noticed within some seconds, where TCP alone waits for hours.
+LIVELY = {
+    "connect_timeout": 10,
+    "keepalives_idle": 5,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
+
+
+def notice_dead_peers() -> None:
+    """Let this process's connections to PostgreSQL notice a network that swallows packets."""
+    for alias in connections:
+        wrapper = connections[alias]
+        if wrapper.vendor == "postgresql":
+            options = wrapper.settings_dict.setdefault("OPTIONS", {})
+            for name, value in LIVELY.items():
+                options.setdefault(name, value)

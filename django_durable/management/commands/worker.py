@@ -18,6 +18,7 @@ from django_durable.discovery import autodiscover
 from django_durable.durations import format_duration
 from django_durable.logs import set_up_logging
 from django_durable.store import WorkerCard
+from django_durable.worker.connections import notice_dead_peers
 from django_durable.worker.flags import add_flags, read_flags
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.startup import wait_for_database
@@ -38,6 +39,7 @@ class Command(BaseCommand):
         autodiscover()
         options = read_flags(flags)
         set_up_logging(options)
+        notice_dead_peers()
         version = wait_for_database(options)
         if version is None:
             return
@@ -68,7 +70,8 @@ class Command(BaseCommand):
         self.stdout.write(
             f"django_durable {__version__} on Django {django.get_version()}: worker"
             f" {options.name} (process {os.getpid()}) serves {queues} with"
-            f" {options.processes} x {options.concurrency} slots from {settings['NAME']} on PostgreSQL {version};"
+            f" {options.processes} x {options.concurrency} slots from {settings['NAME']} on"
+            f" PostgreSQL {version};"
             f" woken by {waking} every {options.poll_interval:g} s,"
             f" lease {format_duration(options.lease_duration)}"
         )
