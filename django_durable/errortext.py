@@ -52,7 +52,7 @@ class ErrorText:
         """Return the texts of the exception and its causes; never fail, whatever it does."""
         try:
             traceback = "".join(_report(error, 0))
-        except Exception as problem:  # noqa: BLE001 - the error itself must get through
+        except BaseException as problem:  # noqa: BLE001 - the error itself must get through
             traceback = f"[the traceback can't be shown: {type(problem).__name__}]"
         return cls.of(class_path(type(error)), _message(error), traceback)
 
@@ -82,7 +82,7 @@ def class_path(kind: type) -> str:
 def _message(error: BaseException) -> str:
     try:
         return str.__str__(str(error))
-    except Exception as problem:  # noqa: BLE001
+    except BaseException as problem:  # noqa: BLE001 - users' code, which may raise anything
         return f"[no message: its __str__ raised {type(problem).__name__}]"
 
 

@@ -141,7 +141,14 @@ def rejection_delay(claim: Claim) -> timedelta:
 
 
 def judge(context: JobContext, error: BaseException) -> Outcome:
-    """Say what an exception means, by the table in the reference of outcomes."""
+    """Say what an exception means, by the table in the reference of outcomes; raises nothing."""
+    try:
+        return _judge(context, error)
+    except BaseException as problem:  # noqa: BLE001 - an exception is users' code too
+        return retry(context, ErrorText.from_exception(problem))
+
+
+def _judge(context: JobContext, error: BaseException) -> Outcome:
     options = context.options
     if isinstance(error, ClaimLost | RunTimedOut):
         return Abandoned(context.right)

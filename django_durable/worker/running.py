@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from django.db.backends.signals import connection_created
 from django_durable import execution
 from django_durable.outcomes import Outcome
 from django_durable.worker import connections
+from django_durable.worker.loops import logger
 from django_durable.worker.runs import Run
 
 Finished = Callable[[Run, Outcome], None]
@@ -37,6 +39,7 @@ class ThreadRunner:
         self._idle: list[threading.Lock] = []
         self._waking = False
         self._count = 0
+        self._pid = os.getpid()
 
     def submit(self, run: Run) -> None:
         """Start a run; a new thread is made when none is idle."""
@@ -91,8 +94,17 @@ class ThreadRunner:
                 outcome = isolation.execute(run)
             else:
                 outcome = execution.execute(run.context)
+            self._leave_if_copy()
             connections.clean()
             self._finished(run, outcome)
+
+    def _leave_if_copy(self) -> None:
+        """End the process if it is a copy that a job made by `fork` and let come back from it.
+
+        The original records the end of the job; the copy must not touch what the two share.
+        """
+        if os.getpid() != self._pid:
+            os._exit(0)
 
 
 class LoopRunner:
@@ -111,11 +123,20 @@ class LoopRunner:
         """Start a run on the loop, which is made for the first one."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, name="loop", daemon=True).start()
+            threading.Thread(target=self._run_loop, name="loop", daemon=True).start()
         self._waiting.append(run)
         if len(self._waiting) == 1:
             # Who finds others waiting knows that the loop has been called for them.
             self._loop.call_soon_threadsafe(self._start_all)
+
+    def _run_loop(self) -> None:
+        assert self._loop is not None
+        while True:
+            try:
+                self._loop.run_forever()
+            except BaseException:
+                # A task that some job started raised SystemExit, say; the loop serves all jobs.
+                logger.exception("What a job started on the loop has failed; the loop goes on")
 
     def _notice(self, **_: Any) -> None:
         if _in_async_run.get():
