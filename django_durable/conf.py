@@ -45,6 +45,12 @@ class Conf:
     notify = Setting(True)
     listen_database = Setting[str | None](None)
 
+    def freeze(self) -> None:
+        """Read every setting now, for the rest of this process; a worker's jobs pay no more."""
+        vars(self).update({name: getattr(self, name) for name in _ATTRIBUTES})
+
+
+_ATTRIBUTES = [name for name, value in vars(Conf).items() if isinstance(value, Setting)]
 
 conf = Conf()
 

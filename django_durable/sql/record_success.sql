@@ -2,7 +2,7 @@
 WITH done AS MATERIALIZED (
     SELECT j.id, d.result, d.keep
     FROM unnest(
-        %(ids)s::uuid[], %(epochs)s::bigint[], %(results)s::text[], %(keeps)s::interval[]
+        %(ids)s::uuid[], %(epochs)s::bigint[], %(results)s::text[], %(keeps)s::float8[]
     ) AS d (id, epoch, result, keep)
     INNER JOIN durable_job AS j ON d.id = j.id
     WHERE j.epoch = d.epoch AND j.status = 'RUNNING' AND (NOT %(alone)s OR NOT j.awaited)
@@ -14,7 +14,7 @@ UPDATE durable_job AS j SET
     return_value = done.result,
     finished_at = statement_timestamp() + %(offset)s::interval,
     kept_until = CASE WHEN j.parent_id IS NULL
-        THEN statement_timestamp() + %(offset)s::interval + done.keep END,
+        THEN statement_timestamp() + %(offset)s::interval + make_interval(secs => done.keep) END,
     lease_until = NULL, claimer = NULL, key_held = FALSE, resumed = FALSE
 FROM done
 WHERE j.id = done.id

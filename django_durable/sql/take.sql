@@ -17,7 +17,9 @@ taken AS (
     UPDATE durable_job AS j SET
         status = 'RUNNING',
         due_at = NULL,
-        epoch = j.epoch + 1,
+        -- By chance, so that a claim that a crash of the server took back, since its commit was not
+        -- waited for, never has the number of a later one.
+        epoch = j.epoch + 1 + (random() * 1000000000)::bigint,
         attempt = j.attempt + CASE WHEN j.resumed THEN 0 ELSE 1 END,
         -- An operator may have lowered the maximum under a waiting retry; that must not break the claim.
         max_attempts = CASE
@@ -34,9 +36,9 @@ taken AS (
     WHERE j.id = locked.id
     RETURNING
         j.id, j.epoch, j.name, j.queue_name, j.priority, j.attempt, j.max_attempts, j.args, j.kwargs,
-        j.options, j.run_after, locked.due_at, j.claimed_at, j.rejections, j.resumed, j.parent_id,
+        j.options::text, j.run_after, locked.due_at, j.claimed_at, j.rejections, j.resumed, j.parent_id,
         j.root_id, j.depth, j.delivery_id, j.concurrency_key, j.idempotency_key, j.requires,
-        j.metadata, j.enqueued_at, j.started_at, j.lane
+        j.metadata::text, j.enqueued_at, j.started_at, j.lane
 )
 -- A row comes back even where nothing was taken: how many were picked tells whether others hold some.
 SELECT (SELECT count(*) FROM picked) AS picked, taken.*

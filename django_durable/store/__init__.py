@@ -27,7 +27,7 @@ rows as they were when it began; a waiter that came in between makes the verb be
 renewal and a rescue wait for no lock.
 """
 
-from django_durable.store.base import connection, prepare_in_this_thread, wake_waiters
+from django_durable.store.base import connection, prepare_in_this_thread, relax_commits
 from django_durable.store.claiming import Claim, Claims, Lane, Owner, Scope
 from django_durable.store.enqueueing import (
     Enqueued,
@@ -98,6 +98,7 @@ __all__ = [
     "prepare_in_this_thread",
     "record_failure",
     "record_successes",
+    "relax_commits",
     "release",
     "renew",
     "replay",

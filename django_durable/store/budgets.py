@@ -227,7 +227,7 @@ class Budgets:
         return budgets
 
     def _count(self, db: BaseDatabaseWrapper, budgets: Sequence[Budget]) -> dict[Budget, int]:
-        counts = {(kind, token): 0 for kind, token in budgets}
+        counts = dict.fromkeys(budgets, 0)
         if counts:
             for kind, token, running in rows(
                 db,

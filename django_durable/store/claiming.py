@@ -25,8 +25,9 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 SLOW_LOOK = 0.004
 PAUSE_FACTOR = 20
 FORGET_LANES_AFTER = 60.0
-# How often one call tries past rows and budgets that others hold.
-TRIES = 3
+# Rows that other claimers are taking at this moment lie in front: how far one try after another
+# looks past them.
+SPREADS = (1, 4, 16)
 
 
 @dataclass(frozen=True)
@@ -145,63 +146,55 @@ class Claims:
         leaves claims that their lease, or their claimer's `release` of what it does not hold,
         gives back.
         """
-        self.contended = False
+        take = self._take_budgeted if self._budgets.matter else self._take_free
+        claimed = take(db, slots, list(shunned)) if slots > 0 else []
+        return sorted(claimed, key=lambda claim: (-claim.priority, claim.due_at, claim.id))
+
+    def _take_free(self, db: BaseDatabaseWrapper, slots: int, shunned: list[UUID]) -> list[Claim]:
+        """Pick and take in one statement, where no budget matters."""
         claimed: list[Claim] = []
-        # Rows that other claimers are taking at this moment lie in front.
-        reach = 2 * slots + 10
-        for _ in range(TRIES):
+        for spread in SPREADS:
             wanted = slots - len(claimed)
-            if wanted < 1:
-                break
-            take = self._take_budgeted if self._budgets.matter else self._take_free
-            picked, taken = take(db, wanted, reach, list(shunned))
+            reach = spread * (2 * wanted + 10)
+            found = self._walk(
+                db, "claim", slots=wanted, reach=reach, shunned=shunned, **vars(self.owner)
+            )
+            picked, taken = self._taken(found)
             claimed += taken
             self.contended = picked > len(taken) and len(claimed) < slots
             if not self.contended:
                 break
-            reach *= 4
-        return sorted(claimed, key=lambda claim: (-claim.priority, claim.due_at, claim.id))
-
-    def _take_free(
-        self, db: BaseDatabaseWrapper, slots: int, reach: int, shunned: list[UUID]
-    ) -> tuple[int, list[Claim]]:
-        """Pick and take in one statement where no budget matters; return how many were picked."""
-        found = self._walk(
-            db, "claim", slots=slots, reach=reach, shunned=shunned, **vars(self.owner)
-        )
-        return self._taken(found)
+        return claimed
 
     def _take_budgeted(
-        self, db: BaseDatabaseWrapper, slots: int, reach: int, shunned: list[UUID]
-    ) -> tuple[int, list[Claim]]:
+        self, db: BaseDatabaseWrapper, slots: int, shunned: list[UUID]
+    ) -> list[Claim]:
         """Pick what seems to fit, lock the budgets, count again, and take; one transaction."""
         budgets = self._budgets
+        reach = 2 * slots + 10
         with atomic(db):
             rooms = budgets.rooms(db)
-            plain = [
-                Candidate(*row)
-                for row in self._walk(
-                    db, "peek_limited", reach=reach, shunned=shunned, rooms_of=rooms
-                )
-            ]
+            peeked = self._walk(db, "peek_limited", reach=reach, shunned=shunned, rooms_of=rooms)
+            plain = [Candidate(*row) for row in peeked]
             keyed = budgets.keyed(db, plain, rooms, slots, shunned)
-            candidates = _merge(plain, keyed)
-            picked = budgets.pick(db, candidates, slots)
-            if not picked:
-                return int(budgets.contended), []
-            found = rows(
-                db,
-                "claim_listed",
-                slots=len(picked),
-                ids=[candidate.id for candidate in picked],
-                priorities=[candidate.priority for candidate in picked],
-                dues=[candidate.due_at for candidate in picked],
-                lanes=[candidate.lane for candidate in picked],
-                keys=[candidate.key for candidate in picked],
-                **vars(self.owner),
-            )
-        count, taken = self._taken(found)
-        return count + budgets.contended, taken
+            picked = budgets.pick(db, _merge(plain, keyed), slots)
+            taken = self._take_listed(db, picked) if picked else []
+        self.contended = len(taken) < slots and (budgets.contended or len(taken) < len(picked))
+        return taken
+
+    def _take_listed(self, db: BaseDatabaseWrapper, picked: list[Candidate]) -> list[Claim]:
+        found = rows(
+            db,
+            "claim_listed",
+            slots=len(picked),
+            ids=[candidate.id for candidate in picked],
+            priorities=[candidate.priority for candidate in picked],
+            dues=[candidate.due_at for candidate in picked],
+            lanes=[candidate.lane for candidate in picked],
+            keys=[candidate.key for candidate in picked],
+            **vars(self.owner),
+        )
+        return self._taken(found)[1]
 
     def _walk(
         self,
@@ -254,15 +247,18 @@ class Claims:
         return found[0][0], claims
 
 
+_OPTIONS = Claim._fields.index("options")
+_METADATA = Claim._fields.index("metadata")
+
+
 def _as_claim(row: tuple[Any, ...]) -> Claim:
-    claim = Claim(*row)
-    return claim._replace(options=_as_dict(claim.options), metadata=_as_dict(claim.metadata))
-
-
-def _as_dict(value: Any) -> dict[str, Any]:
-    # Django's connections hand jsonb over as text.
-    loaded: dict[str, Any] = json.loads(value) if isinstance(value, str) else value
-    return loaded
+    # Most jobs have neither, and then there is nothing to read.
+    if row[_OPTIONS] == "{}" and row[_METADATA] == "{}":
+        return Claim._make(
+            (*row[:_OPTIONS], {}, *row[_OPTIONS + 1 : _METADATA], {}, *row[_METADATA + 1 :])
+        )
+    claim = Claim._make(row)
+    return claim._replace(options=json.loads(row[_OPTIONS]), metadata=json.loads(row[_METADATA]))
 
 
 def _rest(started: float) -> float:

@@ -20,7 +20,9 @@ from django_durable.errortext import ErrorText
 from django_durable.store.base import (
     atomic,
     ending,
+    literal,
     lock_with_waiters,
+    quoted,
     rows,
     wake_waiters,
 )
@@ -126,6 +128,10 @@ def _end_awaited(
     return ended, wake_waiters(db, list(ended), locked)
 
 
+def _keep_text(keep: timedelta | None) -> str:
+    return "NULL" if keep is None else str(keep.total_seconds())
+
+
 def _update_succeeded(
     db: BaseDatabaseWrapper, successes: Sequence[Success], *, alone: bool
 ) -> set[UUID]:
@@ -133,10 +139,11 @@ def _update_succeeded(
         db,
         "record_success",
         alone=alone,
-        ids=[success.right[0] for success in successes],
-        epochs=[success.right[1] for success in successes],
-        results=[success.result for success in successes],
-        keeps=[success.keep for success in successes],
+        # As literals: their adaptation, value by value, would be half the cost of the verb.
+        ids=literal([success.right[0].hex for success in successes]),
+        epochs=literal([str(success.right[1]) for success in successes]),
+        results=literal([quoted(success.result) for success in successes]),
+        keeps=literal([_keep_text(success.keep) for success in successes]),
     )
     return {row[0] for row in found}
 

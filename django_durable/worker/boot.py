@@ -26,6 +26,7 @@ def main() -> None:
         signal.signal(number, lambda *_: None)
     faulthandler.register(signal.SIGQUIT)
     django.setup()
+    from django_durable.conf import conf
     from django_durable.discovery import autodiscover
     from django_durable.logs import set_up_logging
     from django_durable.worker.channel import Channel
@@ -36,6 +37,7 @@ def main() -> None:
 
     options = WorkerOptions.from_json(sys.argv[1])
     options.apply_to_settings()
+    conf.freeze()
     os.environ[OPTIONS_VARIABLE] = sys.argv[1]
     set_up_logging(options)
     notice_dead_peers()

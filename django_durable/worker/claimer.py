@@ -72,6 +72,7 @@ class Claimer:
 
     def _step(self) -> float | None:
         try:
+            store.relax_commits(store.connection())
             if self._uncertain:
                 self._give_back_unknown()
             self._upkeep()
