@@ -1,0 +1,1 @@
+"""The numbers that the documentation quotes, each with the command that makes it."""

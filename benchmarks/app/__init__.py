@@ -1,0 +1,1 @@
+"""A Django project with the job types that the benchmarks run."""
