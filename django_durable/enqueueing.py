@@ -80,7 +80,7 @@ def enqueue(call: Call, args: Sequence[Any], kwargs: dict[str, Any]) -> Job:
     if outcome.refused:
         raise DuplicateJob(job=Job.all_objects.get(pk=outcome.id))
     if not outcome.created:
-        existing = Job.all_objects.get(pk=outcome.id)
+        existing: Job = Job.all_objects.get(pk=outcome.id)
         existing.created = False
         if new.on_duplicate is OnDuplicate.REPLACE:
             notifications.after_commit(db, notifications.READY, [existing.queue_name])
@@ -104,6 +104,8 @@ def _send_enqueued(jobs: Sequence[Job]) -> None:
 
 def as_job(db: BaseDatabaseWrapper, new: store.NewJob, outcome: store.Enqueued) -> Job:
     """Build the model instance of a job just stored, without reading it back."""
+    assert outcome.enqueued_at is not None  # noqa: S101
+    assert outcome.run_after is not None  # noqa: S101
     job = Job(
         id=outcome.id,
         root_id=outcome.id,
@@ -163,7 +165,7 @@ class EnqueuedJobs(Sequence[Job]):
     def _build(self, new: store.NewJob, outcome: store.Enqueued) -> Job:
         if outcome.created and outcome.run_after is not None:
             return as_job(self._db, new, outcome)
-        job = Job.all_objects.using(self._db.alias).get(pk=outcome.id)
+        job: Job = Job.all_objects.using(self._db.alias).get(pk=outcome.id)
         job.created = outcome.created
         return job
 

@@ -132,12 +132,12 @@ def timed_out_run(
 def backoff_of(stored: Mapping[str, Any], job_type: JobType) -> Backoff:
     """Return the backoff of a job: its own, or that of its type."""
     own = stored.get("backoff")
-    return job_type.options.backoff if own is None else Backoff.from_json(own)
+    return Backoff.from_json(own) if own is not None else job_type.options.backoff
 
 
 def rejection_delay(claim: Claim) -> timedelta:
     """Return how long a rejected job stays away: short at first, then longer each time."""
-    return min(FIRST_REJECTION * 2 ** min(claim.rejections, 20), LONGEST_REJECTION)
+    return min(FIRST_REJECTION * float(2 ** min(claim.rejections, 20)), LONGEST_REJECTION)
 
 
 def judge(context: JobContext, error: BaseException) -> Outcome:

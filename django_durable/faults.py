@@ -18,7 +18,7 @@ def reach(point: str) -> None:
 
 
 def arm_from_environment() -> None:
-    """Arm the point that `DURABLE_FAULT` names ("point" or "point:n", its n-th time): SIGKILL there.
+    """Arm the point that `DURABLE_FAULT` names ("point", or "point:n" for its n-th time): SIGKILL.
 
     For tests of what a process leaves behind that dies between two statements.
     """

@@ -52,7 +52,7 @@ class PayloadField(models.TextField):  # type: ignore[type-arg]
         return str(self.get_prep_value(self.value_from_object(obj)))
 
 
-class NoneWhenMissing(ReverseOneToOneDescriptor):
+class NoneWhenMissing(ReverseOneToOneDescriptor):  # type: ignore[type-arg]
     """Answer None where Django raises `RelatedObjectDoesNotExist`."""
 
     def __get__(self, instance: Any, cls: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""The log sentences of the package: receivers of its signals, and the format of the worker's log."""
+"""The log sentences of the package, which are receivers of its signals, and their format."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from asgiref.sync import sync_to_async
-from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q, Value
 from django.db.models.functions import Cast, Coalesce, Now
@@ -313,6 +312,9 @@ class Await(models.Model):
             models.UniqueConstraint(fields=["waiter", "awaited"], name="durable_await_once")
         ]
 
+    def __str__(self) -> str:
+        return f"{self.waiter_id} waits for {self.awaited_id}"
+
 
 class Attempt(models.Model):
     """Record one attempt that did not succeed."""
@@ -422,10 +424,10 @@ class Worker(models.Model):
     pid = models.PositiveIntegerField(_("process"), default=0)
     started_at = models.DateTimeField(_("started"), db_default=Now())
     heartbeat_at = models.DateTimeField(_("heartbeat"), db_default=Now())
-    queues = ArrayField(models.TextField(), verbose_name=_("queues"), default=list)
-    excluded_queues = ArrayField(models.TextField(), default=list)
-    job_names = ArrayField(models.TextField(), verbose_name=_("job types"), default=list)
-    capabilities = ArrayField(models.TextField(), verbose_name=_("capabilities"), default=list)
+    queues = models.JSONField(verbose_name=_("queues"), default=list)
+    excluded_queues = models.JSONField(default=list)
+    job_names = models.JSONField(verbose_name=_("job types"), default=list)
+    capabilities = models.JSONField(verbose_name=_("capabilities"), default=list)
     slots = models.PositiveIntegerField(_("slots"), default=0)
     draining = models.BooleanField(_("draining"), default=False, db_default=False)
     lease = models.DurationField(_("lease"), null=True)

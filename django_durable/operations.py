@@ -114,7 +114,7 @@ def replay(
     if replayed.id is None:
         raise DeadLetter.DoesNotExist(f"the dead letter {letter.pk} is gone")
     letter.refresh_from_db()
-    job = Job.all_objects.using(db.alias).get(pk=replayed.id)
+    job: Job = Job.all_objects.using(db.alias).get(pk=replayed.id)
     job.created = True
     notifications.after_commit(db, notifications.READY, [replayed.queue_name])
     if signals.job_enqueued.has_listeners(Job):

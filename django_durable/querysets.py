@@ -12,7 +12,7 @@ from django_durable.conf import conf
 
 if TYPE_CHECKING:
     from django_durable.jobtypes import JobType
-    from django_durable.models import Job
+    from django_durable.models import DeadLetter, Job
 
 M = TypeVar("M", bound=models.Model)
 
@@ -22,7 +22,10 @@ class ClockNow(models.Func):
 
     output_field = models.DateTimeField()
 
-    def as_sql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+    def as_sql(  # type: ignore[override]
+        self, compiler: Any, connection: Any, **extra: Any
+    ) -> tuple[str, list[Any]]:
+        """Write the clock with the offset of this connection."""
         from django_durable.store.base import clock_offset
 
         return "(STATEMENT_TIMESTAMP() + %s::interval)", [clock_offset(connection)]

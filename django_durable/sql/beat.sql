@@ -3,8 +3,8 @@ INSERT INTO durable_worker (
     draining, lease, started_at, heartbeat_at
 )
 VALUES (
-    %(incarnation)s, %(name)s, %(hostname)s, %(pid)s, %(queues)s::text[],
-    %(excluded_queues)s::text[], %(job_names)s::text[], %(capabilities)s::text[], %(slots)s,
+    %(incarnation)s, %(name)s, %(hostname)s, %(pid)s, %(queues)s::jsonb,
+    %(excluded_queues)s::jsonb, %(job_names)s::jsonb, %(capabilities)s::jsonb, %(slots)s,
     %(draining)s, %(lease)s::interval, statement_timestamp() + %(offset)s::interval,
     statement_timestamp() + %(offset)s::interval
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -33,7 +34,8 @@ def beat(db: BaseDatabaseWrapper, card: WorkerCard, *, draining: bool) -> bool:
 
     A row that somebody deleted is written anew.
     """
-    asked: bool = rows(db, "beat", draining=draining, **vars(card))[0][0]
+    lists = {key: json.dumps(value) for key, value in vars(card).items() if isinstance(value, list)}
+    asked: bool = rows(db, "beat", draining=draining, **{**vars(card), **lists})[0][0]
     return asked
 
 

@@ -42,6 +42,7 @@ class Killer:
                 self._kill()
 
     def __call__(self) -> None:
+        """Kill."""
         with self._lock:
             self._wanted = True
             if self._process is not None:

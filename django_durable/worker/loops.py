@@ -48,7 +48,7 @@ class Outage:
             logger.warning(
                 "The %s waits for the database: %s", self._who, str(error).strip().split("\n")[0]
             )
-        pause = self._pause * (0.5 + random.random())
+        pause = self._pause * (0.5 + random.random())  # noqa: S311 - no secret
         self._pause = min(self._pause * 2, LONGEST_RETRY)
         return pause
 

@@ -81,4 +81,7 @@ class WorkerOptions:
     def from_json(cls, text: str) -> WorkerOptions:
         """Read what `to_json` wrote."""
         read: dict[str, Any] = json.loads(text)
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in read.items()})
+        for name, value in read.items():
+            if isinstance(value, list):
+                read[name] = tuple(value)
+        return cls(**read)

@@ -145,7 +145,7 @@ class LoopRunner:
     def _start_all(self) -> None:
         while self._waiting:
             run = self._waiting[0]
-            assert self._loop is not None
+            assert self._loop is not None  # noqa: S101 - the loop is what calls this
             task = self._loop.create_task(self._work(run))
             run.runs_as(task, self._loop)
             self._waiting.popleft()

@@ -123,7 +123,7 @@ class Runs:
             self.changed()
 
     def strand(self, run: Run) -> None:
-        """Count a run no more that has timed out and can't be ended; its slot is another child's."""
+        """Count a run no more that can't be ended in time; its slot is another child's."""
         with self._lock:
             if run in self._live:
                 self._live.discard(run)

@@ -184,8 +184,8 @@ class Supervisor:
                 self._renewer.give_back(child.claimer)
 
     def _wait(self) -> None:
-        channels = [child.channel for child in self._children()]
-        readable, _, _ = select.select([self._wakeup, *channels], [], [], TICK)
+        sources: list[Any] = [self._wakeup, *(child.channel for child in self._children())]
+        readable, _, _ = select.select(sources, [], [], TICK)
         if self._wakeup in readable:
             try:
                 self._wakeup.recv(4096)
