@@ -204,17 +204,20 @@ class Budgets:
                 db, "lock_budgets", kinds=list(kinds), tokens=list(tokens), namespace=LOCK_NAMESPACE
             )
             counts = self._count(db, held)
-        # What another claim decides over at this moment counts as full.
-        self.contended = len(counts) < len(wanted)
         picked: list[Candidate] = []
+        self.contended = False
         for candidate in candidates:
             budgets = self._budgets_of(candidate)
+            # What another claim decides over at this moment counts as full.
             if all(counts.get(budget, limit) < limit for budget, limit in budgets.items()):
                 for budget in budgets:
                     counts[budget] += 1
                 picked.append(candidate)
                 if len(picked) == slots:
                     break
+            else:
+                # It seemed to fit a moment ago.
+                self.contended = True
         self._pass_on(picked)
         return picked
 
