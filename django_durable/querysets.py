@@ -12,7 +12,7 @@ from django_durable.conf import conf
 
 if TYPE_CHECKING:
     from django_durable.jobtypes import JobType
-    from django_durable.models import DeadLetter, Job
+    from django_durable.models import Job
 
 M = TypeVar("M", bound=models.Model)
 
@@ -89,7 +89,7 @@ class JobQuerySet(models.QuerySet["Job"]):
         return operations.cancel_all(self, reason=reason)
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        """Delete whole trees that have ended; `ProtectedError`, and nothing deleted, if one lives."""
+        """Delete whole trees that have ended; `ProtectedError`, and nothing, if one lives."""
         from django_durable import operations
 
         return operations.delete_jobs(self)

@@ -20,13 +20,15 @@ class Hand:
 
     def __init__(self, *names: str, worker: str = "hand") -> None:
         self.names = names
-        owner = store.Owner(worker, uuid4(), timedelta(seconds=30))
+        self.owner = store.Owner(worker, uuid4(), timedelta(seconds=30))
         limits = {name: registry.get(name).options.concurrency_limit for name in names}
-        self.claims = store.Claims(store.Scope(frozenset(names), limits=limits), owner)
+        self.scope = store.Scope(frozenset(names), limits=limits)
 
     def claim(self, slots: int = 10) -> list[store.Claim]:
-        self.claims.look(connection)
-        return self.claims.claim(connection, slots)
+        # Anew each time: one that has looked before rests after a look that was slow.
+        claims = store.Claims(self.scope, self.owner)
+        claims.look(connection)
+        return claims.claim(connection, slots)
 
     def take(self) -> store.Claim:
         (claim,) = self.claim(1)

@@ -133,7 +133,7 @@ class Announcer:
                 self._waiting[0]()
             except OUTAGE:
                 raise
-            except BaseException:
+            except BaseException:  # noqa: BLE001 - users' code
                 logger.exception("A signal could not be sent to all its receivers")
                 connections.drop()
             self._waiting.popleft()
@@ -159,7 +159,7 @@ class Announcer:
             return
         try:
             hook(letter)
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - users' code
             logger.exception("on_dead_letter of %s failed for %s", letter.job.name, letter.job_id)
 
 

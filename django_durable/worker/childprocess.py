@@ -128,6 +128,7 @@ class Place:
         self.current: ChildProcess | None = None
         self.successor: ChildProcess | None = None
         self.leaving: list[ChildProcess] = []
+        self._wanted: tuple[ChildProcess, str] | None = None
         self._restart_at = 0.0
         self._restart_pause = FIRST_RESTART
 
@@ -138,16 +139,24 @@ class Place:
 
     def staff(self) -> None:
         """Start a child if there is none and the last did not die just now."""
-        if self.current is None and self.successor is None:
-            if time.monotonic() >= self._restart_at:
-                self.current = ChildProcess(self._options)
+        if self._wanted is not None:
+            self.replace(*self._wanted)
+        if self.current is None and self.successor is None and self._may_start():
+            self.current = ChildProcess(self._options)
 
     def replace(self, child: ChildProcess, why: str) -> None:
-        """Start a successor for the child that claims."""
-        if child is self.current and self.successor is None:
-            if time.monotonic() >= self._restart_at:
-                logger.info("Replacing child process %d: %s", child.process.pid, why)
-                self.successor = ChildProcess(self._options)
+        """Start a successor for the child that claims, as soon as one may start."""
+        self._wanted = None
+        if child is not self.current or self.successor is not None:
+            return
+        if not self._may_start():
+            self._wanted = (child, why)
+        else:
+            logger.info("Replacing child process %d: %s", child.process.pid, why)
+            self.successor = ChildProcess(self._options)
+
+    def _may_start(self) -> bool:
+        return time.monotonic() >= self._restart_at
 
     def give_up(self, child: ChildProcess) -> None:
         """Claim no more with a child that does not answer; its place goes to another."""

@@ -14,6 +14,7 @@ import os
 import struct
 import tempfile
 import time
+from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
@@ -50,7 +51,7 @@ class ClaimTable:
             fd = os.memfd_create("durable-claims")
         else:
             fd, path = tempfile.mkstemp(prefix="durable-claims-")
-            os.unlink(path)
+            Path(path).unlink()
         os.ftruncate(fd, _START + size * _ENTRY.size)
         return cls(fd, size)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from pathlib import Path
 
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.runs import Runs
@@ -42,8 +43,7 @@ class Recycling:
 def resident_bytes() -> int:
     """Return the resident memory of this process; its peak where the system tells no more."""
     try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024

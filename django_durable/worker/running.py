@@ -130,11 +130,11 @@ class LoopRunner:
             self._loop.call_soon_threadsafe(self._start_all)
 
     def _run_loop(self) -> None:
-        assert self._loop is not None
+        assert self._loop is not None  # noqa: S101 - made before this thread
         while True:
             try:
                 self._loop.run_forever()
-            except BaseException:
+            except BaseException:  # noqa: BLE001 - users' code
                 # A task that some job started raised SystemExit, say; the loop serves all jobs.
                 logger.exception("What a job started on the loop has failed; the loop goes on")
 

@@ -40,14 +40,15 @@ def wait_for_database(options: WorkerOptions) -> str | None:
         while not stop.is_set():
             try:
                 version = _look(connections[conf.database])
-                outage.passed()
-                return version
             except OUTAGE as error:
                 if _is_final(error):
                     raise CommandError(
                         f"The database refuses the worker: {_line(error)}"
                     ) from error
                 stop.wait(outage.failed(error))
+            else:
+                outage.passed()
+                return version
         return None
     finally:
         for number, handler in restore:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import select
 import signal
@@ -74,11 +75,9 @@ class Supervisor:
             signal.signal(number, lambda *_: self.ask_to_stop())
 
     def _poke(self) -> None:
-        try:
+        # A full one wakes anyway.
+        with contextlib.suppress(OSError):
             self._wakeup_write.send(b"!")
-        except OSError:
-            # Full, so it wakes anyway.
-            pass
 
     def _children(self) -> list[ChildProcess]:
         return [child for place in self._places for child in place.children()]
@@ -187,10 +186,8 @@ class Supervisor:
         sources: list[Any] = [self._wakeup, *(child.channel for child in self._children())]
         readable, _, _ = select.select(sources, [], [], TICK)
         if self._wakeup in readable:
-            try:
+            with contextlib.suppress(BlockingIOError):
                 self._wakeup.recv(4096)
-            except BlockingIOError:
-                pass
         for place in self._places:
             for child in place.children():
                 child.channel.flush()
