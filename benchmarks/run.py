@@ -1,6 +1,6 @@
 """Measure the package on a private PostgreSQL with stock durability, beside what the machine can.
 
-usage: python benchmarks/run.py [--quick] [--rounds N] [--json FILE] [CASE...]
+A table of all figures goes to stdout; or, if that is for the JSON lines, to stderr with the rest.
 """
 
 from __future__ import annotations
@@ -12,29 +12,53 @@ from pathlib import Path
 
 import django
 
+from benchmarks import session
+from benchmarks.cases import CASES, QUICK
+from benchmarks.cases.peers import PEERS
 from testproject.embedded import Server
 
 # Nothing else differs from what initdb writes: fsync and synchronous_commit are on.
 SERVER_SETTINGS = {"max_connections": 500}
 
 
+def peer_names(text: str) -> list[str]:
+    """Read a list of peers with commas."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := set(names) - set(PEERS):
+        raise argparse.ArgumentTypeError(f"no peer is called {', '.join(sorted(unknown))}")
+    return names
+
+
 def parse(argv: list[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="Run only these. --list tells.")
-    parser.add_argument("--list", action="store_true", help="List the cases and exit.")
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").splitlines()[0],
+        epilog=f"Cases: {', '.join(CASES)}.",
+    )
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="Run these only. Default: all.")
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="A smoke test: one case of each kind, one round, small sizes.",
+        help=f"A smoke test: one round, small sizes, and of the cases {', '.join(QUICK)}.",
     )
-    parser.add_argument("--rounds", type=int, default=None, help="Rounds of each. Default: 3.")
-    parser.add_argument("--peers", default="", help="Run these beside: procrastinate,pgqueuer.")
+    parser.add_argument("--rounds", type=int, help="Runs of each measure. Default: 3.")
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="Write JSON lines there, not to stdout."
+        "--peers",
+        type=peer_names,
+        default=[],
+        metavar="NAME,...",
+        help=f"Measure these beside, of {', '.join(PEERS)}; installs them.",
     )
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="Write the table there too.")
-    return parser.parse_args(argv)
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="Write the JSON lines there. Default: stdout."
+    )
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="Write the table for the documentation there."
+    )
+    asked = parser.parse_args(argv)
+    if unknown := set(asked.cases) - set(CASES):
+        parser.error(f"no case is called {', '.join(sorted(unknown))}")
+    return asked
 
 
 def main(argv: list[str]) -> int:
@@ -44,8 +68,6 @@ def main(argv: list[str]) -> int:
         os.environ["DATABASE_URL"] = server.url
         os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.app.settings"
         django.setup()
-        from benchmarks import session
-
         return session.run(server, asked, f"python benchmarks/run.py {' '.join(argv)}".strip())
 
 

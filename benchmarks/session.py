@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from benchmarks import machine, report
 from benchmarks.bench import Bench, Case, Skipped
 from benchmarks.cases import CASES, QUICK
+from benchmarks.cases.peers import case_of
 from benchmarks.databases import Databases
 from benchmarks.figures import Figure
 from benchmarks.limits import Limits
@@ -43,10 +44,8 @@ class Session:
 
 def run(server: Server, asked: argparse.Namespace, command: str) -> int:
     """Run the cases and report; return the exit code."""
-    unknown = sorted(set(asked.cases) - set(CASES))
-    if asked.list or unknown:
-        print("\n".join(CASES))
-        return _complain(f"No case is called {', '.join(unknown)}.") if unknown else 0
+    cases = {name: CASES[name] for name in asked.cases or (QUICK if asked.quick else CASES)}
+    cases |= {f"peer-{name}": case_of(name) for name in asked.peers}
     databases = Databases(server)
     databases.migrate()
     limits = Limits(databases, asked.quick)
@@ -58,8 +57,8 @@ def run(server: Server, asked: argparse.Namespace, command: str) -> int:
         print(f"{name}: {value}", file=sys.stderr)
     session = Session(bench)
     try:
-        for name in asked.cases or (QUICK if asked.quick else CASES):
-            session.run(name, CASES[name])
+        for name, case in cases.items():
+            session.run(name, case)
     finally:
         limits.close()
     return _report(session, bench, facts, asked, command)

@@ -1,0 +1,146 @@
+"""The same measures of other queues, each run by its own environment on the same server."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import LiteralString
+
+from benchmarks.bench import Bench, Case
+from benchmarks.databases import Connection, value
+from benchmarks.figures import Figure
+from benchmarks.peers import environments
+from benchmarks.workers import WorkerFailed, wait_until
+
+WARM_UP = 400
+POLL_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Say how to watch a peer's drain: what is left, its last id, and its window after an id."""
+
+    name: str
+    title: str
+    how: str
+    is_left: LiteralString
+    last_id: LiteralString
+    window: LiteralString
+
+
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer(
+            "procrastinate",
+            "Procrastinate",
+            "async def, concurrency 200",
+            "SELECT EXISTS (SELECT FROM procrastinate_jobs WHERE status IN ('todo', 'doing'))",
+            "SELECT coalesce(max(id), 0) FROM procrastinate_jobs",
+            "SELECT count(*) FILTER (WHERE type = 'succeeded'), extract(epoch FROM"
+            " max(at) FILTER (WHERE type = 'succeeded') - min(at) FILTER (WHERE type = 'started')"
+            ")::float FROM procrastinate_events WHERE job_id > %s",
+        ),
+        Peer(
+            "pgqueuer",
+            "PgQueuer",
+            "async def, asyncpg, uvloop, batch_size 200",
+            "SELECT EXISTS (SELECT FROM pgqueuer)",
+            "SELECT coalesce(max(job_id), 0) FROM pgqueuer_log",
+            "SELECT count(*) FILTER (WHERE status = 'successful'), extract(epoch FROM"
+            " max(created) FILTER (WHERE status = 'successful')"
+            " - min(created) FILTER (WHERE status = 'picked')"
+            ")::float FROM pgqueuer_log WHERE job_id > %s",
+        ),
+    )
+}
+
+
+def case_of(name: str) -> Case:
+    """Return the case that measures a peer."""
+
+    def run(bench: Bench) -> Iterator[Figure]:
+        yield from PeerRun(bench, PEERS[name]).figures()
+
+    return run
+
+
+class PeerRun:
+    """Measure one peer, in its own database."""
+
+    def __init__(self, bench: Bench, peer: Peer) -> None:
+        self._bench = bench
+        self._peer = peer
+        bench.say(f"{peer.title}: its environment")
+        self._python = environments.make(peer.name)
+        self._database = f"peer_{peer.name}"
+        self._start_afresh()
+
+    def figures(self) -> Iterator[Figure]:
+        """Measure what is measured of the package: single and bulk enqueue, and a drain."""
+        bench, peer = self._bench, self._peer
+        case = f"peer-{peer.name}"
+        single, many = bench.size(2000, 200), bench.size(20_000, 1000)
+        yield bench.compare(
+            case,
+            f"{peer.title}: enqueue, one per transaction, one process",
+            lambda: self._call("enqueue", single),
+            "commits",
+        )
+        yield bench.compare(
+            case,
+            f"{peer.title}: bulk enqueue of {many:,}",
+            lambda: self._call("enqueue-many", many),
+            "copy",
+        )
+        yield bench.compare(
+            case,
+            f"{peer.title}: drain of {many:,}: {peer.how}",
+            lambda: self._drain(many),
+            "claim+complete",
+        )
+
+    def _start_afresh(self) -> None:
+        self._bench.databases.make(self._database)
+        self._call("install")
+
+    def _command(self, verb: str) -> list[str | Path]:
+        url = self._bench.databases.url(self._database)
+        return [self._python, environments.program(self._peer.name), verb, url]
+
+    def _call(self, verb: str, *counts: int) -> float:
+        command = [*self._command(verb), *map(str, counts)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise WorkerFailed(f"{self._peer.title} {verb}: {done.stderr[-2000:]}")
+        return float(done.stdout) if counts else 0.0
+
+    def _drain(self, count: int) -> float:
+        """Let its worker run dry, then give it all jobs in one commit, and read the window."""
+        self._start_afresh()
+        with (
+            self._bench.databases.connect(self._database) as db,
+            subprocess.Popen(self._command("work"), stderr=subprocess.DEVNULL) as worker,
+        ):
+            try:
+                self._call("enqueue-many", WARM_UP)
+                self._wait_until_dry(db, worker)
+                last = value(db, self._peer.last_id)
+                self._call("enqueue-many", count)
+                self._wait_until_dry(db, worker)
+                row = db.execute(self._peer.window, [last]).fetchone()
+            finally:
+                worker.terminate()
+        if row is None or row[0] != count:
+            raise WorkerFailed(f"{self._peer.title} ran {row and row[0]} of {count} jobs")
+        return float(count / row[1])
+
+    def _wait_until_dry(self, db: Connection, worker: subprocess.Popen[bytes]) -> None:
+        def is_dry() -> bool:
+            if worker.poll() is not None:
+                raise WorkerFailed(f"{self._peer.title}'s worker ended: {worker.returncode}")
+            return not value(db, self._peer.is_left)
+
+        wait_until(is_dry, 600, f"{self._peer.title} has jobs left", POLL_SECONDS)
