@@ -122,9 +122,18 @@ class Claims:
 
     def look(self, db: BaseDatabaseWrapper) -> None:
         """Learn of lanes, keys and limits that came up since the last look."""
-        if time.monotonic() >= self._lanes_at:
-            self._find_lanes(db)
+        self._find_lanes(db)
         self._budgets.look(db)
+
+    @property
+    def look_from(self) -> float:
+        """Return from when on it is fair to look: a slow look is followed by a rest."""
+        return self._lanes_at
+
+    @property
+    def full_from(self) -> float:
+        """Return from when on a claim finds also what came back to an earlier place."""
+        return self._full_look_at
 
     def _find_lanes(self, db: BaseDatabaseWrapper) -> None:
         started = time.monotonic()

@@ -107,31 +107,36 @@ class Claimer:
             self._runs.wanted = half if gather > 0 else 1
             return gather if gather > 0 else self._pause(self._options.poll_interval)
         self._runs.wanted = None
-        looked = False
         db = store.connection()
-        if (self._options.batch and self._found_nothing) or now >= self._next_look():
+        is_asked = self._options.batch and self._found_nothing
+        looked = now >= (self._claims.look_from if is_asked else self._next_look())
+        if looked:
             self._looked_at = now
             self._claims.look(db)
-            looked = True
+        sees_all = looked and now >= self._claims.full_from
         claimed = self._claims.claim(db, room, self._current_shunned(now))
         for claim in claimed:
             self._take(claim)
-        self.idle = was_idle and not claimed and looked
+        self.idle = was_idle and not claimed and sees_all
         self._found_nothing = not claimed
         if len(claimed) >= room:
             self._gather_until = time.monotonic() + GATHER
         if claimed:
             # Or fewer: others may have held the rest for the moment of their own claims.
             return 0
-        return self._pause(self._next_look() - time.monotonic())
+        until = self._next_look()
+        if self._claims.full_from > now:
+            until = min(until, self._claims.full_from)
+        return self._pause(until - time.monotonic())
 
     def _next_look(self) -> float:
         """Return when to look for lanes that are new, or that were empty."""
+        wanted = self._looked_at + self._options.poll_interval
         if self._looked_at <= self._hinted_at:
-            return self._hinted_at
-        if self._looked_at < self._hinted_at + SECOND_LOOK:
-            return self._hinted_at + SECOND_LOOK
-        return self._looked_at + self._options.poll_interval
+            wanted = self._hinted_at
+        elif self._looked_at < self._hinted_at + SECOND_LOOK:
+            wanted = self._hinted_at + SECOND_LOOK
+        return max(wanted, self._claims.look_from)
 
     def _pause(self, longest: float) -> float:
         """Return how long to wait, unless there is something to rescue before."""
