@@ -12,7 +12,7 @@ from django_durable.conf import conf
 
 if TYPE_CHECKING:
     from django_durable.jobtypes import JobType
-    from django_durable.models import Job
+    from django_durable.models import DeadLetter, Job
 
 M = TypeVar("M", bound=models.Model)
 
