@@ -223,7 +223,11 @@ ONLY_TYPES_WRONG: list[tuple[str, Any]] = [
 
 
 def named(cases: list[tuple[str, Any]]) -> Any:
-    ids = [f"{name}={value!r:.30}" for name, value in cases]
+    # Without addresses: processes that share the suite must agree on the names.
+    ids = [
+        f"{name}={getattr(value, '__name__', repr(value)):.30} {place}"
+        for place, (name, value) in enumerate(cases)
+    ]
     return pytest.mark.parametrize(("name", "value"), cases, ids=ids)
 
 
