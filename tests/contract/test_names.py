@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.metadata import metadata
+from pathlib import Path
 
 import pytest
 from django.apps import apps
@@ -13,6 +14,7 @@ from django.urls import reverse
 
 import django_durable
 from django_durable import signals
+from tests.contract.committed import python_on_the_test_database
 
 DECORATORS = ["job", "workflow"]
 VALUES = ["Backoff", "Priority", "OnDuplicate", "JobContext"]
@@ -146,3 +148,39 @@ def test_what_ends_a_run_from_inside_is_no_exception(stop: str) -> None:
 def test_instruction_of_a_job_is_no_error_of_the_package(instruction: str) -> None:
     assert issubclass(getattr(django_durable, instruction), Exception)
     assert not issubclass(getattr(django_durable, instruction), django_durable.DurableError)
+
+
+FIND = """
+import sys, django
+from django.conf import settings
+from testproject import settings as project
+
+given = {name: value for name, value in vars(project).items() if name.isupper()}
+settings.configure(**{**given, "INSTALLED_APPS": [*given["INSTALLED_APPS"], "an_app"]})
+django.setup()
+from django.core.management import CommandError, call_command
+from django_durable.jobtypes import registry
+"""
+FINDERS = {
+    "admin": "import django.contrib.admin; django.contrib.admin.autodiscover()",
+    "durable": "call_command('durable', 'enqueue', 'an_app.jobs.one', stdout=sys.stderr)",
+    "worker": "call_command('worker', '--batch', stdout=sys.stderr)",
+}
+
+
+@pytest.mark.usefixtures("committed")
+@pytest.mark.parametrize("finder", FINDERS)
+def test_jobs_and_tasks_of_every_app_are_found_by(finder: str, tmp_path: Path) -> None:
+    package = tmp_path / "an_app"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    for module, function in (("jobs", "one"), ("tasks", "two")):
+        code = f"from django_durable import job\n\n\n@job\ndef {function}():\n    pass\n"
+        (package / f"{module}.py").write_text(code)
+    find = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{FIND}{FINDERS[finder]}\n"
+    process = python_on_the_test_database(find + "print(registry.names())")
+    names, _ = process.communicate(timeout=60)
+
+    assert process.returncode == 0
+    assert "'an_app.jobs.one'" in names
+    assert "'an_app.tasks.two'" in names
