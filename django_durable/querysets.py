@@ -12,7 +12,7 @@ from django_durable.conf import conf
 
 if TYPE_CHECKING:
     from django_durable.jobtypes import JobType
-    from django_durable.models import DeadLetter, Job
+    from django_durable.models import DeadLetter, Job  # noqa: F401 - named in strings
 
 M = TypeVar("M", bound=models.Model)
 
