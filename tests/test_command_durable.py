@@ -105,7 +105,7 @@ class TestStatus:
         send.enqueue()
         send.enqueue()
         post.enqueue()
-        hand.claims.scope = type(hand.claims.scope)(frozenset([send.name]))
+        hand.scope = type(hand.scope)(frozenset([send.name]))
         hand.take()
         document = durable("status")
         assert document["jobs"] == {

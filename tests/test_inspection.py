@@ -338,7 +338,7 @@ class TestCounts:
         plain.using(run_after=HOUR).enqueue()
         gpu.using(queue_name="other", priority=5).enqueue()
         Job.objects.filter(pk=first.pk).update(due_at=first.due_at - HOUR)
-        hand.claims.scope = type(hand.claims.scope)(frozenset([keyed.name]))
+        hand.scope = type(hand.scope)(frozenset([keyed.name]))
         hand.take()
         Queue.objects.create(name="inspected", paused=True, max_running=7)
         counts = {queue.name: queue for queue in queue_counts(limit)}
