@@ -26,6 +26,7 @@ from django_durable.exceptions import (
     UnknownJob,
 )
 from django_durable.jobtypes import job, workflow
+from django_durable.step_policy import step
 
 if TYPE_CHECKING:
     from django_durable.context import JobContext
@@ -56,6 +57,7 @@ __all__ = [
     "StopRun",
     "UnknownJob",
     "job",
+    "step",
     "workflow",
 ]
 

@@ -56,6 +56,26 @@ class AttemptOutcome(TextChoices):
     CANCELLED = "cancelled", _("cancelled")
 
 
+class StepKind(TextChoices):
+    """Name the kinds of checkpoints; names are unique within one job per kind."""
+
+    STEP = "step", _("step")
+    SLEEP = "sleep", _("sleep")
+    SIGNAL = "signal", _("signal")
+    CHILD = "child", _("child")
+    VALUE = "value", _("value")
+    PATCH = "patch", _("patch")
+    COMPENSATION = "compensation", _("compensation")
+
+
+class StepStatus(TextChoices):
+    """Name the states of a checkpoint; the last two are final."""
+
+    PENDING = "pending", _("pending")
+    SUCCEEDED = "succeeded", _("succeeded")
+    FAILED = "failed", _("failed")
+
+
 class DeathReason(TextChoices):
     """Name the reasons for which a job is never tried again."""
 

@@ -2,39 +2,90 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import threading
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from asgiref.sync import sync_to_async
 
-from django_durable import store
-from django_durable.choices import JobStatus
-from django_durable.exceptions import CancelRequested, ClaimLost, RunTimedOut, StopRun
-from django_durable.store import Claim, Right
+from django_durable import births, faults, payloads, store, waiting
+from django_durable.choices import JobStatus, StepKind, StepStatus
+from django_durable.exceptions import (
+    CancelRequested,
+    ClaimLost,
+    DurableError,
+    RunParked,
+    RunTimedOut,
+    StopRun,
+)
+from django_durable.journal import Journal, Known
+from django_durable.step_policy import in_step, refuse_in_step
+from django_durable.steps import AtomicStepRun, StepRun
+from django_durable.store import Checkpoint, Claim, Right, Written
 
 if TYPE_CHECKING:
-    from django_durable.jobtypes import JobType
+    from django_durable.jobtypes import Call, JobType
     from django_durable.models import Job
 
+Recording = Callable[[Sequence[Checkpoint]], Written]
 _logger = logging.getLogger("django_durable.job")
+_nowhere = logging.getLogger("django_durable.replay")
+_nowhere.disabled = True
+
+
+# The workflow whose function runs here, so that `job.result()` in it parks instead of blocking.
+_current: ContextVar[JobContext | None] = ContextVar("durable_current", default=None)
+
+
+def current_context() -> JobContext | None:
+    """Return the context of the workflow that runs here, outside its steps, or None."""
+    return None if in_step() else _current.get()
 
 
 class JobContext:
-    """Give a running job what it may know and do about itself."""
+    """Give a running job what it may know and do: the durable verbs, and facts about itself.
 
-    def __init__(self, claim: Claim, job_type: JobType, timeout: timedelta | None) -> None:
+    A verb records a checkpoint under its name before it returns. The same name in a later run of
+    the job returns what is recorded. A verb raises `StopRun` (a `BaseException`) when the run is
+    to end: parked, cancelled, timed out, or its claim lost. Inside a step, or in an `atomic()`
+    that the job opened, it raises `DurableError`.
+    """
+
+    # Waits of at most so many seconds are waited for in place; longer ones park the run.
+    MOMENT = 1.0
+
+    def __init__(
+        self,
+        claim: Claim,
+        job_type: JobType,
+        timeout: timedelta | None,
+        lease: timedelta = timedelta(seconds=30),
+        record: Recording | None = None,
+    ) -> None:
         self.claim = claim
         self.job_type = job_type
         self.options = job_type.options
         self.right: Right = (claim.id, claim.epoch)
         self.cancel_requested = False
+        self.lease = lease
+        self.is_parked = False
+        self.started = time.monotonic()
         self._timeout = timeout
         self._stop: StopRun | None = None
-        self.started = time.monotonic()
+        self._stopped: threading.Event | None = None
+        self._record = record
+        self._atomic_depth = 0
+
+    # Facts.
 
     @property
     def attempt(self) -> int:
@@ -51,12 +102,27 @@ class JobContext:
         """Return the job as it was claimed."""
         return as_job(self.claim)
 
-    @cached_property
+    @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
-        """Return a logger whose records carry the job's id, name, queue and attempt."""
+        """Return a logger whose records carry the job's id, name, queue and attempt.
+
+        It is silent while the run replays what an earlier one has done.
+        """
+        quiet = self.options.takes_context and self.journal.is_replaying()
+        return self._silent_logger if quiet else self._logger
+
+    @cached_property
+    def _logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        return self._adapter(_logger)
+
+    @cached_property
+    def _silent_logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        return self._adapter(_nowhere)
+
+    def _adapter(self, logger: logging.Logger) -> logging.LoggerAdapter[logging.Logger]:
         claim = self.claim
         return logging.LoggerAdapter(
-            _logger,
+            logger,
             {
                 "job_id": str(claim.id),
                 "job_name": claim.name,
@@ -69,6 +135,147 @@ class JobContext:
     def delivery_key(self) -> str:
         """Return the key to hand to outside services: a replay keeps that of what it replays."""
         return str(self.claim.delivery_id or self.claim.id)
+
+    # Steps.
+
+    def step(self, name: str, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call the function once and for all: return its value, which is recorded.
+
+        A recorded success is returned without calling; an error that is permanent is recorded and
+        raised again. Any other error records nothing and is the attempt's, unless the function has
+        a policy (`@step`). A crash between the call and the record repeats the call.
+        """
+        return StepRun(self, name, func, args, kwargs).run()
+
+    def atomic_step(self, name: str, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Do what `step` does with the function's writes and the record in one transaction.
+
+        On the job's database the function thus happens exactly once. It may not pause for longer
+        than a lease between two statements: the server ends the transaction then.
+        """
+        return AtomicStepRun(self, name, func, args, kwargs).run()
+
+    async def astep(self, name: str, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Do what `step` does, from async code; the function may be async or plain."""
+        return await StepRun(self, name, func, args, kwargs).arun()
+
+    async def aatomic_step(
+        self, name: str, func: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Do what `atomic_step` does, from async code; the function is a plain one."""
+        return await sync_to_async(self.atomic_step)(name, func, *args, **kwargs)
+
+    def now(self, name: str) -> datetime:
+        """Return the database's time, recorded."""
+        moment: datetime = self._value(StepKind.VALUE, name, lambda: store.now(store.connection()))
+        return moment
+
+    async def anow(self, name: str) -> datetime:
+        """Do what `now` does, from async code."""
+        moment: datetime = await sync_to_async(self.now)(name)
+        return moment
+
+    def patched(self, name: str) -> bool:
+        """Tell whether this run is to take the new way of changed code; the answer is recorded.
+
+        False if the job has gone further than here with the old code, else True.
+        """
+        return bool(self._value(StepKind.PATCH, name, lambda: not self.journal.has_later()))
+
+    async def apatched(self, name: str) -> bool:
+        """Do what `patched` does, from async code."""
+        return await sync_to_async(self.patched)(name)
+
+    def _value(self, kind: StepKind, name: str, make: Callable[[], Any]) -> Any:
+        known = self.enter(kind, name)
+        if known is None:
+            known = Known(self.journal.next_ordinal(), StepStatus.SUCCEEDED, make())
+            text = payloads.encode(known.value, where=name, limit=None)
+            self.record(Checkpoint(self.right, kind, name, known.ordinal, known.status, value=text))
+            self.journal.keep(kind, name, known)
+        return known.value
+
+    # Waits.
+
+    def sleep(self, name: str, until: timedelta | datetime) -> None:
+        """Wait for a duration or until an aware moment; a crash does not start it anew."""
+        left = waiting.begin_sleep(self, name, until)
+        if left is not None:
+            self.pause(left)
+            waiting.end_sleep(self, name)
+
+    async def asleep(self, name: str, until: timedelta | datetime) -> None:
+        """Do what `sleep` does, from async code."""
+        left = await sync_to_async(waiting.begin_sleep)(self, name, until)
+        if left is not None:
+            await self.apause(left)
+            await sync_to_async(waiting.end_sleep)(self, name)
+
+    def wait_for_signal(
+        self, name: str, timeout: float | timedelta | None = None, signal: str | None = None
+    ) -> Any:
+        """Return the payload of the signal called `signal` (default: `name`), sent before or yet.
+
+        Raises `SignalTimeout` when `timeout` (seconds or timedelta, from the first arrival here)
+        has passed without one, and `ValueError` for a negative one.
+        """
+        return waiting.wait_for_signal(self, name, timeout, signal)
+
+    async def await_for_signal(
+        self, name: str, timeout: float | timedelta | None = None, signal: str | None = None
+    ) -> Any:
+        """Do what `wait_for_signal` does, from async code."""
+        return await sync_to_async(self.wait_for_signal)(name, timeout, signal)
+
+    def gather(self, jobs: Iterable[Job], return_exceptions: bool = False) -> list[Any]:
+        """Return the results of jobs in order, once all have ended.
+
+        The first `JobFailed` or `JobCancelled` is raised, or stands in the list with
+        `return_exceptions`. Raises `DurableError` for the job itself or one that it belongs to.
+        """
+        return waiting.gather(self, list(jobs), return_exceptions=return_exceptions)
+
+    async def agather(self, jobs: Iterable[Job], return_exceptions: bool = False) -> list[Any]:
+        """Do what `gather` does, from async code."""
+        answers: list[Any] = await sync_to_async(self.gather)(list(jobs), return_exceptions)
+        return answers
+
+    # Children.
+
+    def start(self, name: str, job_type: JobType | Call, *args: Any, **kwargs: Any) -> Job:
+        """Make or re-attach a child job; `job_type.using(...)` is accepted.
+
+        Raises `DepthExceeded`, and stores nothing, below `DURABLE_MAX_DEPTH`.
+        """
+        return births.start_many(self, [name], [(births.as_call(job_type), args, kwargs)])[0]
+
+    async def astart(self, name: str, job_type: JobType | Call, *args: Any, **kwargs: Any) -> Job:
+        """Do what `start` does, from async code."""
+        job: Job = await sync_to_async(self.start)(name, job_type, *args, **kwargs)
+        return job
+
+    def start_many(
+        self, name: str, job_type: JobType | Call, calls: Iterable[Sequence[Any]]
+    ) -> list[Job]:
+        """Make or re-attach children `name-0`, `name-1`, ... from calls as in `enqueue_many`."""
+        return births.start_many(self, *births.numbered(name, job_type, calls))
+
+    async def astart_many(
+        self, name: str, job_type: JobType | Call, calls: Iterable[Sequence[Any]]
+    ) -> list[Job]:
+        """Do what `start_many` does, from async code."""
+        jobs: list[Job] = await sync_to_async(self.start_many)(name, job_type, list(calls))
+        return jobs
+
+    def call(self, name: str, job_type: JobType | Call, *args: Any, **kwargs: Any) -> Any:
+        """Start a child and return its result."""
+        return self.gather([self.start(name, job_type, *args, **kwargs)])[0]
+
+    async def acall(self, name: str, job_type: JobType | Call, *args: Any, **kwargs: Any) -> Any:
+        """Do what `call` does, from async code."""
+        return await sync_to_async(self.call)(name, job_type, *args, **kwargs)
+
+    # Cancelling and progress.
 
     def check_cancelled(self) -> None:
         """Raise `CancelRequested` if somebody asked to cancel this job.
@@ -91,9 +298,11 @@ class JobContext:
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Show how far the job is, as `job.progress`; one short commit.
 
-        Ends the run as `check_cancelled` does.
+        Ends the run as `check_cancelled` does. Does nothing while the run replays.
         """
         self.raise_if_stopped()
+        if self.options.takes_context and self.journal.is_replaying():
+            return
         text = json.dumps({"done": done, "total": total, "message": message}, allow_nan=False)
         answer = store.show_progress(store.connection(), self.right, text)
         if answer is None:
@@ -107,12 +316,130 @@ class JobContext:
         """Do what `progress` does, from async code."""
         await sync_to_async(self.progress)(done, total, message)
 
+    # What follows is for the verbs.
+
+    @cached_property
+    def journal(self) -> Journal:
+        """Return the memory of the run."""
+        return Journal(self.claim.id)
+
+    def guard(self) -> None:
+        """Refuse a verb where it can't be durable, and end a run that is to end."""
+        self.raise_if_stopped()
+        refuse_in_step()
+        db = store.connection()
+        if len(db.atomic_blocks) > self._atomic_depth:
+            raise DurableError(
+                "a durable verb in an open atomic() would vanish with it: close it first,"
+                " or use atomic_step"
+            )
+
+    def enter(self, kind: StepKind, name: str) -> Known | None:
+        """Reach a checkpoint; return what is recorded of it."""
+        self.guard()
+        return self.journal.enter(kind, name)
+
+    def record(self, *checkpoints: Checkpoint) -> Written:
+        """Record checkpoints; ends the run if its claim is lost."""
+        write = self._record
+        if write is None or store.connection().in_atomic_block:
+            write = _record_here
+        written = write(checkpoints)
+        if not written.stands:
+            self.stop(ClaimLost("another claim has taken the job"))
+            self.raise_if_stopped()
+        if written.cancel_requested:
+            # What was just earned is kept; the next verb learns of the cancel.
+            self.cancel_requested = True
+            self.stop(CancelRequested())
+        return written
+
+    def lock(self) -> Written:
+        """Lock the job in the transaction that is open; ends the run if it is to end."""
+        run = store.lock_run(store.connection(), self.right)
+        if not run.stands:
+            self.stop(ClaimLost("another claim has taken the job"))
+        elif run.cancel_requested:
+            self.cancel_requested = True
+            self.stop(CancelRequested())
+        self.raise_if_stopped()
+        return run
+
+    def try_park(
+        self,
+        checkpoint: Checkpoint | None = None,
+        *,
+        awaited: Sequence[UUID] = (),
+        signal: str | None = None,
+    ) -> bool:
+        """Park the run; False if all that it would wait for has ended. Ends one that is to end."""
+        faults.reach("before_park")
+        # Said before it is true: from the commit on somebody else may run the job.
+        self.is_parked = True
+        done = store.park(
+            store.connection(), self.right, awaited=awaited, signal=signal, checkpoint=checkpoint
+        )
+        if done is store.Parked.PARKED:
+            return True
+        self.is_parked = False
+        if done is store.Parked.REFUSED:
+            self.check_cancelled()
+            raise DurableError("the run can't be parked")
+        return False
+
+    def park(self, checkpoint: Checkpoint | None = None, *, awaited: Sequence[UUID] = ()) -> None:
+        """Park and end the run, unless all that it would wait for has ended."""
+        if self.try_park(checkpoint, awaited=awaited):
+            self.stop(RunParked())
+            self.raise_if_stopped()
+
+    def clock(self) -> datetime:
+        """Return about what the database's clock says, without asking it."""
+        return self.claim.claimed_at + timedelta(seconds=time.monotonic() - self.started)
+
+    def pause(self, seconds: float) -> None:
+        """Wait in place; a stop ends it."""
+        self.raise_if_stopped()
+        if seconds > 0:
+            self._stopped = self._stopped or threading.Event()
+            self._stopped.wait(seconds)
+            self.raise_if_stopped()
+
+    async def apause(self, seconds: float) -> None:
+        """Wait in place on the event loop, where a stop cancels the task."""
+        self.raise_if_stopped()
+        if seconds > 0:
+            await asyncio.sleep(seconds)
+            self.raise_if_stopped()
+
+    def is_retryable(self, error: BaseException) -> bool:
+        """Tell whether an error may be mended by another try, by the table of outcomes."""
+        from django_durable.execution import is_retryable
+
+        return is_retryable(error, self.options)
+
     # What follows is for the worker.
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Make this the current context, if its function is a workflow."""
+        self._atomic_depth = len(store.connection().atomic_blocks) if self._is_workflow else 0
+        token = _current.set(self if self._is_workflow else None)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+    @property
+    def _is_workflow(self) -> bool:
+        return self.options.takes_context
 
     def stop(self, why: StopRun) -> None:
         """End the run at its next durable verb, for the first reason that was given."""
         if self._stop is None:
             self._stop = why
+            if self._stopped is not None:
+                self._stopped.set()
 
     @property
     def is_abandoned(self) -> bool:
@@ -123,6 +450,10 @@ class JobContext:
         """Raise what `stop` said, if it did."""
         if self._stop is not None:
             raise self._stop
+
+
+def _record_here(checkpoints: Sequence[Checkpoint]) -> Written:
+    return store.record_checkpoints(store.connection(), checkpoints)
 
 
 def as_job(claim: Claim, status: str = JobStatus.RUNNING, **changed: Any) -> Job:

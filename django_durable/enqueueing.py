@@ -172,7 +172,7 @@ class EnqueuedJobs(Sequence[Job]):
 
 def enqueue_many(call: Call, calls: Iterable[Sequence[Any]]) -> EnqueuedJobs:
     """Store many jobs; see `Call.enqueue_many`."""
-    news = [new_job(*_one_call(call, entry)) for entry in calls]
+    news = [new_job(*one_call(call, entry)) for entry in calls]
     db = store.connection()
     entries: list[tuple[store.NewJob, store.Enqueued]] = []
     with transaction.atomic(using=db.alias):
@@ -194,7 +194,8 @@ def enqueue_many(call: Call, calls: Iterable[Sequence[Any]]) -> EnqueuedJobs:
     return jobs
 
 
-def _one_call(call: Call, entry: Sequence[Any]) -> tuple[Call, Sequence[Any], dict[str, Any]]:
+def one_call(call: Call, entry: Sequence[Any]) -> tuple[Call, Sequence[Any], dict[str, Any]]:
+    """Read one entry of `enqueue_many`; raises `TypeError` for what is none."""
     if not _is_list(entry) or not 1 <= len(entry) <= 3:
         raise _no_call(entry)
     args, kwargs, options = (*entry, {}, {})[:3]

@@ -164,6 +164,10 @@ class RunTimedOut(StopRun):
     """End a run that has overrun its `timeout`; its attempt is recorded already."""
 
 
+class RunParked(StopRun):
+    """End a run whose job is parked, to be run again when what it waits for has come."""
+
+
 class ClaimLost(StopRun):
     """End a run whose job another claim, a rescue or an operator has taken."""
 

@@ -23,10 +23,11 @@ from django_durable.exceptions import (
     PermanentFailure,
     RejectJob,
     RetryJob,
+    RunParked,
     RunTimedOut,
 )
 from django_durable.jobtypes import JobType, Unset
-from django_durable.outcomes import Abandoned, Outcome, Rejected
+from django_durable.outcomes import Abandoned, Outcome, ParkedRun, Rejected
 from django_durable.store import Claim, Failure, Right, Success
 
 if TYPE_CHECKING:
@@ -50,7 +51,10 @@ def execute(context: JobContext) -> Outcome:
         call = _prepare(context)
         if isinstance(call, Rejected):
             return call
-        return _succeeded(context, call())
+        if not context.options.takes_context:
+            return _succeeded(context, call())
+        with context.running():
+            return _succeeded(context, call())
     except BaseException as error:  # noqa: BLE001 - whatever a job raises is its outcome
         return judge(context, error)
 
@@ -61,7 +65,10 @@ async def aexecute(context: JobContext) -> Outcome:
         call = _prepare(context)
         if isinstance(call, Rejected):
             return call
-        return _succeeded(context, await call())
+        if not context.options.takes_context:
+            return _succeeded(context, await call())
+        with context.running():
+            return _succeeded(context, await call())
     except BaseException as error:  # noqa: BLE001 - whatever a job raises is its outcome
         return judge(context, error)
 
@@ -78,7 +85,10 @@ def _prepare(context: JobContext) -> functools.partial[Any] | Rejected:
     return functools.partial(context.job_type.func, *args, **kwargs)
 
 
-def _succeeded(context: JobContext, value: Any) -> Success | Failure:
+def _succeeded(context: JobContext, value: Any) -> Outcome:
+    if context.is_parked:
+        # The function caught what ended its run; it runs again when the wait is over.
+        return ParkedRun(context.right)
     keep = context.options.keep_completed
     try:
         text = payloads.encode(value, where="the result", limit=conf.max_payload)
@@ -150,6 +160,8 @@ def judge(context: JobContext, error: BaseException) -> Outcome:
 
 def _judge(context: JobContext, error: BaseException) -> Outcome:
     options = context.options
+    if isinstance(error, RunParked) or context.is_parked:
+        return ParkedRun(context.right)
     if isinstance(error, ClaimLost | RunTimedOut):
         return Abandoned(context.right)
     if isinstance(error, CancelRequested) or (
@@ -166,10 +178,11 @@ def _judge(context: JobContext, error: BaseException) -> Outcome:
         return retry(context, text, delay=error.delay)
     if isinstance(error, PayloadDecodeError):
         return permanent(context, text, DeathReason.UNDECODABLE)
-    return retry(context, text) if _is_retryable(error, options) else permanent(context, text)
+    return retry(context, text) if is_retryable(error, options) else permanent(context, text)
 
 
-def _is_retryable(error: BaseException, options: Any) -> bool:
+def is_retryable(error: BaseException, options: Any) -> bool:
+    """Tell whether an error that leaves a job is followed by another attempt, if one is left."""
     if isinstance(error, PermanentFailure | DurableError):
         return False
     says = getattr(error, "retryable", None)

@@ -297,6 +297,21 @@ class JobType:
         """Return the job type with options for the calls that follow; see `Call.using`."""
         return self._call.using(**overrides)
 
+    def signal(self, key: str, name: str, payload: Any = None) -> bool:
+        """Send a signal to the job that holds this idempotency key; see `Job.signal`.
+
+        Raises `Job.DoesNotExist`, and stores nothing, when there is none.
+        """
+        from django_durable.models import Job
+
+        job: Job = Job.objects.by_key(self, key).get()
+        return job.signal(name, payload)
+
+    async def asignal(self, key: str, name: str, payload: Any = None) -> bool:
+        """Do what `signal` does, from async code."""
+        delivered: bool = await sync_to_async(self.signal)(key, name, payload)
+        return delivered
+
     def enqueue(self, *args: Any, **kwargs: Any) -> Job:
         """Store a job that calls the function with these arguments; see `Call.enqueue`."""
         return self._call.enqueue(*args, **kwargs)

@@ -13,7 +13,14 @@ from django.db.models import F, Q, Value
 from django.db.models.functions import Cast, Coalesce, Now
 from django.utils.translation import gettext_lazy as _
 
-from django_durable.choices import FINISHED, AttemptOutcome, DeathReason, JobStatus
+from django_durable.choices import (
+    FINISHED,
+    AttemptOutcome,
+    DeathReason,
+    JobStatus,
+    StepKind,
+    StepStatus,
+)
 from django_durable.fields import OptionalOneToOneField, PayloadField
 from django_durable.querysets import (
     AllJobsManager,
@@ -127,6 +134,9 @@ class Job(models.Model):
     awaited = models.BooleanField(default=False, db_default=False)
     # True while the job counts against its concurrency key.
     key_held = models.BooleanField(default=False, db_default=False)
+
+    # The signal that a parked job waits for; no other one wakes it.
+    waits_for = models.TextField(null=True, blank=True)
 
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     cancel_reason = models.TextField(_("reason of the cancellation"), default="", db_default="")
@@ -286,6 +296,46 @@ class Job(models.Model):
         self._reread()
         return bool(changed)
 
+    def signal(self, name: str, payload: Any = None) -> bool:
+        """Send the job a named value, for its `wait_for_signal`; False when it has ended.
+
+        The latest value of a name counts. Part of the caller's transaction. Raises `PayloadError`
+        for a payload that can't be stored and `Job.DoesNotExist` when the job is gone.
+        """
+        from django_durable import operations
+
+        return operations.send_signal(self, name, payload)
+
+    async def asignal(self, name: str, payload: Any = None) -> bool:
+        """Do what `signal` does, from async code."""
+        delivered: bool = await sync_to_async(self.signal)(name, payload)
+        return delivered
+
+    def fork(
+        self,
+        from_step: str | None = None,
+        args: Sequence[Any] | None = None,
+        kwargs: dict[str, Any] | None = None,
+    ) -> Job:
+        """Make a new job like this one, afresh or with the checkpoints earned before a step.
+
+        The key stays where it is; this job is untouched. Raises `ValueError` for a step that it
+        has not recorded. Part of the caller's transaction.
+        """
+        from django_durable import operations
+
+        return operations.fork(self, from_step=from_step, args=args, kwargs=kwargs)
+
+    async def afork(
+        self,
+        from_step: str | None = None,
+        args: Sequence[Any] | None = None,
+        kwargs: dict[str, Any] | None = None,
+    ) -> Job:
+        """Do what `fork` does, from async code."""
+        job: Job = await sync_to_async(self.fork)(from_step, args, kwargs)
+        return job
+
     def tree(self) -> JobQuerySet:
         """Return the whole tree that the job belongs to, its root included."""
         jobs: JobQuerySet = Job.all_objects.using(self._state.db)
@@ -314,6 +364,71 @@ class Await(models.Model):
 
     def __str__(self) -> str:
         return f"{self.waiter_id} waits for {self.awaited_id}"
+
+
+class Step(models.Model):
+    """Hold one checkpoint: what a workflow has earned, or what it waits for."""
+
+    Kind = StepKind
+    Status = StepStatus
+
+    job = models.ForeignKey(Job, models.CASCADE, related_name="steps", db_index=False)
+    kind = models.CharField(_("kind"), max_length=12, choices=StepKind)
+    name = models.CharField(_("name"), max_length=255)
+    ordinal = models.PositiveIntegerField(_("ordinal"))
+    status = models.CharField(_("status"), max_length=9, choices=StepStatus)
+    value = PayloadField(_("value"), null=True, blank=True)
+    error_class = models.TextField(_("error class"), default="", db_default="")
+    message = models.TextField(_("message"), default="", db_default="")
+    started_at = models.DateTimeField(_("started"))
+    finished_at = models.DateTimeField(_("finished"), null=True, blank=True)
+    wake_at = models.DateTimeField(_("wakes"), null=True, blank=True)
+    # The failed tries of a step with a policy of its own.
+    tries = models.PositiveIntegerField(_("failed tries"), default=0, db_default=0)
+    child = models.ForeignKey(
+        Job, models.SET_NULL, null=True, blank=True, related_name="+", db_constraint=False
+    )
+    # How to take the step back: the step function's name, the call, and whether it was done.
+    undo_name = models.TextField(null=True, blank=True)
+    undo_call = PayloadField(null=True, blank=True)
+    compensated = models.BooleanField(default=False, db_default=False)
+
+    objects = DurableManager["Step"]()
+
+    class Meta:
+        verbose_name = _("step")
+        verbose_name_plural = _("steps")
+        default_permissions = ("view",)
+        ordering = ("job", "ordinal")
+        constraints: ClassVar[Any] = [
+            models.UniqueConstraint(fields=["job", "kind", "name"], name="durable_step_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+class Signal(models.Model):
+    """Hold the latest value of one name that was sent to a job."""
+
+    job = models.ForeignKey(Job, models.CASCADE, related_name="signals", db_index=False)
+    name = models.CharField(_("name"), max_length=255)
+    payload = PayloadField(_("payload"), null=True, blank=True)
+    received_at = models.DateTimeField(_("received"))
+
+    objects = DurableManager["Signal"]()
+
+    class Meta:
+        verbose_name = _("signal")
+        verbose_name_plural = _("signals")
+        default_permissions = ("view",)
+        ordering = ("job", "received_at")
+        constraints: ClassVar[Any] = [
+            models.UniqueConstraint(fields=["job", "name"], name="durable_signal_once")
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Attempt(models.Model):
@@ -385,16 +500,21 @@ class DeadLetter(models.Model):
         return f"dead letter of {self.job_id}"
 
     def replay(
-        self, args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: dict[str, Any] | None = None,
+        from_step: str | None = None,
     ) -> Job:
         """Make a new READY job of the dead one, with its payload unless another is given.
 
-        The new job takes the idempotency key over, and the record is marked, in one transaction
-        (the caller's, if there is one). Raises `AlreadyReplayed` the second time, also in a race.
+        It resumes: checkpoints that succeeded are copied, except compensated ones and those from
+        `from_step` on; with a new payload and no `from_step`, none. The new job takes the
+        idempotency key over, and the record is marked, in one transaction (the caller's, if there
+        is one). Raises `AlreadyReplayed` the second time, also in a race.
         """
         from django_durable import operations
 
-        return operations.replay(self, args=args, kwargs=kwargs)
+        return operations.replay(self, args=args, kwargs=kwargs, from_step=from_step)
 
 
 class Queue(models.Model):

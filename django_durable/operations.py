@@ -21,6 +21,7 @@ from django_durable.durations import parse_rate
 from django_durable.exceptions import AlreadyReplayed
 from django_durable.fields import Undecodable
 from django_durable.jobtypes import Unset, registry
+from django_durable.journal import check_name
 from django_durable.models import DeadLetter, Job
 
 if TYPE_CHECKING:
@@ -102,21 +103,33 @@ def replay(
     *,
     args: Sequence[Any] | None = None,
     kwargs: dict[str, Any] | None = None,
+    from_step: str | None = None,
     delay: timedelta = timedelta(0),
     by: str = "",
 ) -> Job:
     """Make a new job of a dead one; see `DeadLetter.replay`. `by` says who did."""
     db = _connection(letter._state.db)
-    texts = _given_payload(letter, args, kwargs)
-    replayed = store.replay(db, letter.pk, **texts, delay=delay, by=by)
+    replayed = store.replay(
+        db,
+        letter.pk,
+        **_given_payload(letter.job, args, kwargs),
+        delay=delay,
+        by=by,
+        copy=from_step is not None or (args is None and kwargs is None),
+        copy_before=_ordinal_of(letter.job, from_step),
+    )
     if replayed.already:
         raise AlreadyReplayed(f"the dead letter of {letter.job_id} has been replayed already")
     if replayed.id is None:
         raise DeadLetter.DoesNotExist(f"the dead letter {letter.pk} is gone")
     letter.refresh_from_db()
-    job: Job = Job.all_objects.using(db.alias).get(pk=replayed.id)
+    return _announced(db, replayed)
+
+
+def _announced(db: BaseDatabaseWrapper, made: store.Replayed) -> Job:
+    job: Job = Job.all_objects.using(db.alias).get(pk=made.id)
     job.created = True
-    notifications.after_commit(db, notifications.READY, [replayed.queue_name])
+    notifications.after_commit(db, notifications.READY, [made.queue_name])
     if signals.job_enqueued.has_listeners(Job):
         transaction.on_commit(
             lambda: signals.send(signals.job_enqueued, job=job), using=db.alias, robust=True
@@ -124,13 +137,62 @@ def replay(
     return job
 
 
+def fork(
+    job: Job,
+    *,
+    from_step: str | None = None,
+    args: Sequence[Any] | None = None,
+    kwargs: dict[str, Any] | None = None,
+) -> Job:
+    """Make a new job like another one; see `Job.fork`."""
+    db = _connection(job._state.db)
+    made = store.fork(
+        db,
+        job.pk,
+        **_given_payload(job, args, kwargs),
+        copy=from_step is not None,
+        copy_before=_ordinal_of(job, from_step),
+    )
+    if made.id is None:
+        raise Job.DoesNotExist(f"{job} is gone")
+    return _announced(db, made)
+
+
+def _ordinal_of(job: Job, from_step: str | None) -> int | None:
+    """Return where the step of this name lies among the job's checkpoints."""
+    if from_step is None:
+        return None
+    found: int | None = (
+        job.steps.filter(name=from_step)
+        .order_by("ordinal")
+        .values_list("ordinal", flat=True)
+        .first()
+    )
+    if found is None:
+        names = ", ".join(job.steps.values_list("name", flat=True)[:20]) or "none"
+        raise ValueError(f"{job} has recorded no step {from_step!r}; it has: {names}")
+    return found
+
+
+def send_signal(job: Job, name: str, payload: Any) -> bool:
+    """Send a job a named value; see `Job.signal`."""
+    check_name(name)
+    db = _connection(job._state.db)
+    text = payloads.encode(payload, where="the payload", limit=conf.max_payload)
+    sent = store.send_signal(db, job.pk, name, text)
+    if not sent.exists:
+        raise Job.DoesNotExist(f"{job} is gone")
+    if sent.woken_queue is not None:
+        notifications.after_commit(db, notifications.READY, [sent.woken_queue])
+    return sent.delivered
+
+
 def _given_payload(
-    letter: DeadLetter, args: Sequence[Any] | None, kwargs: dict[str, Any] | None
+    job: Job, args: Sequence[Any] | None, kwargs: dict[str, Any] | None
 ) -> dict[str, str]:
-    """Check a call that replaces the dead job's, in part or whole, and encode what is given."""
+    """Check a call that replaces the job's, in part or whole, and encode what is given."""
     if args is None and kwargs is None:
         return {}
-    job = letter.job
     job_type = registry.find(job.name)
     names: Sequence[str] = ()
     whole = (job.args if args is None else args, job.kwargs if kwargs is None else kwargs)

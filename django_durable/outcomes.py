@@ -25,11 +25,18 @@ class Abandoned:
     right: Right
 
 
-Outcome = Success | Failure | Rejected | Abandoned
+@dataclass(frozen=True, slots=True)
+class ParkedRun:
+    """Say that the run has parked its job: there is nothing more to write."""
+
+    right: Right
+
+
+Outcome = Success | Failure | Rejected | Abandoned | ParkedRun
 
 
 _KINDS: dict[str, type[Outcome]] = {
-    kind.__name__: kind for kind in (Success, Failure, Rejected, Abandoned)
+    kind.__name__: kind for kind in (Success, Failure, Rejected, Abandoned, ParkedRun)
 }
 
 

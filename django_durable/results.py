@@ -13,6 +13,7 @@ from django.db import connections
 from django_durable import notifications
 from django_durable.choices import JobStatus
 from django_durable.conf import conf
+from django_durable.context import current_context
 from django_durable.durations import seconds
 from django_durable.exceptions import JobCancelled, JobFailed, PayloadDecodeError
 from django_durable.fields import Undecodable
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 def wait(job: Job, timeout: float | timedelta | None) -> Any:
     """Return the value of the job once it has ended; see `Job.result`."""
+    context = current_context()
+    if context is not None and timeout is None:
+        return context.gather([job])[0]
     limit = seconds(timeout)
     deadline = None if limit is None else time.monotonic() + limit
     found, value = outcome_of(job)
@@ -47,6 +51,9 @@ def wait(job: Job, timeout: float | timedelta | None) -> Any:
 
 async def await_(job: Job, timeout: float | timedelta | None) -> Any:
     """Do what `wait` does in a thread of its own, so that the loop and other waits go on."""
+    context = current_context()
+    if context is not None and timeout is None:
+        return (await context.agather([job]))[0]
     found, value = await sync_to_async(outcome_of)(job)
     if found:
         return value
@@ -72,26 +79,32 @@ def outcome_of(job: Job) -> tuple[bool, Any]:
         .only("status", "return_value", "cancel_reason")
         .get(pk=job.pk)
     )
+    if not fresh.is_finished:
+        job.status = fresh.status
+        return False, None
+    return True, value_of(job, fresh)
+
+
+def value_of(job: Job, fresh: Job) -> Any:
+    """Return the value of a job that has ended, as it was just read, or raise what its end says."""
     job.status, job.cancel_reason = fresh.status, fresh.cancel_reason
     if fresh.status == JobStatus.SUCCESSFUL:
         value = job.return_value = fresh.return_value
         if isinstance(value, Undecodable):
             raise PayloadDecodeError(f"the result of {job}: {value.reason}")
-        return True, value
+        return value
     if fresh.status == JobStatus.CANCELLED:
         raise JobCancelled(fresh.cancel_reason, job=job)
-    if fresh.status == JobStatus.DEAD:
-        letter = fresh.dead_letter
-        if letter is None:
-            raise JobFailed("its dead letter has been deleted", job=job)
-        raise JobFailed(
-            letter.message,
-            error_class=letter.error_class,
-            traceback=letter.traceback,
-            dead_letter=letter,
-            job=job,
-        )
-    return False, None
+    letter = fresh.dead_letter
+    if letter is None:
+        raise JobFailed("its dead letter has been deleted", job=job)
+    raise JobFailed(
+        letter.message,
+        error_class=letter.error_class,
+        traceback=letter.traceback,
+        dead_letter=letter,
+        job=job,
+    )
 
 
 class Listener:

@@ -17,7 +17,9 @@ job_succeeded = Signal()  # job, attempt, waited, took (seconds)
 job_failed = Signal()  # job, attempt, error, will_retry, waited, took
 job_dead_lettered = Signal()  # job, dead_letter
 job_cancelled = Signal()  # job, reason
+job_parked = Signal()  # job, attempt
 lease_lost = Signal()  # job, attempt
+step_recorded = Signal()  # job, step
 
 logger = logging.getLogger("django_durable")
 

@@ -5,6 +5,7 @@ WITH parked AS (
         status = 'WAITING',
         due_at = %(wake_at)s::timestamptz,
         resumed = TRUE,
+        waits_for = %(signal)s,
         lease_until = NULL, claimer = NULL,
         key_held = key_held AND %(hold_key)s
     WHERE id = %(id)s AND epoch = %(epoch)s AND status = 'RUNNING' AND cancel_requested_at IS NULL

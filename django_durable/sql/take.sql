@@ -17,6 +17,7 @@ taken AS (
     UPDATE durable_job AS j SET
         status = 'RUNNING',
         due_at = NULL,
+        waits_for = NULL,
         -- By chance, so that a claim that a crash of the server took back, since its commit was not
         -- waited for, never has the number of a later one.
         epoch = j.epoch + 1 + (random() * 1000000000)::bigint,

@@ -17,6 +17,9 @@ frozen dataclass, a count or ids; it never logs and sends no Django signal.
     (any verb's end)    WAITING                 READY (what waited for the job that ended)
     cancel              READY, WAITING          CANCELLED; a RUNNING job gets a request
     run_now             READY                   READY (due now)
+    record_checkpoints  RUNNING                 RUNNING (an earned step; its claim is checked)
+    send_signal         WAITING (for it)        READY; otherwise only the signal is buffered
+    fork                -                       READY (new job, perhaps with checkpoints)
 
 The one lock order: a tree's advisory lock, then budgets (tried, never waited for), then job rows
 by id, youngest first, all in one statement: the jobs that may end together with those that wait
@@ -27,15 +30,34 @@ rows as they were when it began; a waiter that came in between makes the verb be
 renewal and a rescue wait for no lock.
 """
 
-from django_durable.store.base import connection, prepare_in_this_thread, relax_commits
+from django_durable.store.base import (
+    connection,
+    end_if_idle_for,
+    now,
+    prepare_in_this_thread,
+    relax_commits,
+)
+from django_durable.store.base import open_transaction as transaction
+from django_durable.store.checkpoints import (
+    Checkpoint,
+    Sent,
+    Written,
+    lock_run,
+    read_signal,
+    record_checkpoints,
+    record_for_many,
+    send_signal,
+)
 from django_durable.store.claiming import Claim, Claims, Lane, Owner, Scope
 from django_durable.store.enqueueing import (
     Enqueued,
     NewJob,
     Replayed,
     bear,
+    bear_many,
     enqueue,
     enqueue_many,
+    fork,
     replay,
 )
 from django_durable.store.operating import Cancelled, cancel, delete_trees, run_now
@@ -67,6 +89,18 @@ from django_durable.store.workers import (
 )
 
 __all__ = [
+    "end_if_idle_for",
+    "now",
+    "transaction",
+    "Checkpoint",
+    "Sent",
+    "Written",
+    "fork",
+    "lock_run",
+    "read_signal",
+    "record_checkpoints",
+    "record_for_many",
+    "send_signal",
     "Cancelled",
     "Claim",
     "Claims",
@@ -88,6 +122,7 @@ __all__ = [
     "WorkerCard",
     "beat",
     "bear",
+    "bear_many",
     "cancel",
     "connection",
     "delete_trees",

@@ -6,7 +6,7 @@ import functools
 import re
 import threading
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib import resources
 from typing import Any, TypeVar
 from uuid import UUID
@@ -164,3 +164,19 @@ def wake_waiters(db: BaseDatabaseWrapper, ended: Sequence[UUID], locked: set[UUI
     if not waiters:
         return set()
     return {row[1] for row in rows(db, "wake", waiters=list(waiters))}
+
+
+def open_transaction() -> transaction.Atomic:
+    """Open a transaction on this thread's connection for several verbs."""
+    return atomic(connection())
+
+
+def end_if_idle_for(db: BaseDatabaseWrapper, duration: timedelta) -> None:
+    """Let the server end the open transaction when no statement comes for so long."""
+    rows(db, "end_if_idle", milliseconds=str(max(int(duration.total_seconds() * 1000), 1)))
+
+
+def now(db: BaseDatabaseWrapper) -> datetime:
+    """Return the one clock's time."""
+    moment: datetime = rows(db, "now")[0][0]
+    return moment

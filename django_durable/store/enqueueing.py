@@ -48,6 +48,14 @@ class NewJob:
         params["options"] = json.dumps(self.options) if self.options else "{}"
         return params
 
+    def as_row(self) -> dict[str, Any]:
+        """Return the columns as a JSON object."""
+        row = dict(vars(self))
+        del row["on_duplicate"], row["delivery_id"]
+        row["run_after"] = None if self.run_after is None else self.run_after.isoformat()
+        row["delay"] = self.delay.total_seconds()
+        return row
+
 
 @dataclass(frozen=True)
 class Enqueued:
@@ -145,18 +153,28 @@ def enqueue_many(db: BaseDatabaseWrapper, news: Sequence[NewJob]) -> list[Enqueu
 def bear(
     db: BaseDatabaseWrapper, new: NewJob, *, parent: UUID, root: UUID, epoch: int
 ) -> UUID | None:
-    """Insert a child of a running job; None when the claim is lost or the tree cancelled.
+    """Insert one child of a running job; see `bear_many`."""
+    return bear_many(db, [new], parent=parent, root=root, epoch=epoch)[0]
 
+
+def bear_many(
+    db: BaseDatabaseWrapper, news: Sequence[NewJob], *, parent: UUID, root: UUID, epoch: int
+) -> list[UUID | None]:
+    """Insert children of a running job, in order; None for one that was not born.
+
+    None is born when the claim is lost or the tree cancelled, and none with a key that is taken.
     Holds the tree's lock, shared, to the end of the transaction: a cancel of the tree that comes
-    later sees the child, one that came first is seen here.
+    later sees the children, one that came first is seen here.
     """
-    child = uuid7()
+    ids = [uuid7() for _ in news]
     with atomic(db):
         rows(db, "share_tree", namespace=LOCK_NAMESPACE + LOCK_TREE, root=root)
-        params = new.params()
-        del params["delivery_id"]
-        born = rows(db, "birth", id=child, parent=parent, epoch=epoch, **params)
-    return child if born else None
+        children = json.dumps(
+            [{"id": child.hex, **new.as_row()} for child, new in zip(ids, news, strict=True)]
+        )
+        found = rows(db, "birth", children=children, parent=parent, epoch=epoch)
+        born = {row[0] for row in found}
+    return [child if child in born else None for child in ids]
 
 
 @dataclass(frozen=True)
@@ -176,11 +194,14 @@ def replay(
     kwargs: str | None = None,
     delay: timedelta = timedelta(0),
     by: str = "",
+    copy_before: int | None = None,
+    copy: bool = True,
 ) -> Replayed:
     """Make a new READY job of a dead one and mark the dead letter, in one transaction.
 
     The lock on the dead letter decides between two replays; the second finds it marked. The
-    idempotency key moves to the new job.
+    idempotency key moves to the new job. With `copy` it has the checkpoints that the dead one
+    earned, those before ordinal `copy_before` only if that is given.
     """
     with atomic(db):
         found = rows(db, "lock_letter", letter=letter)
@@ -202,5 +223,27 @@ def replay(
             delay=delay,
             idempotency_key=key,
         )[0][1]
+        if copy:
+            rows(db, "copy_checkpoints", new=new, old=dead, before=copy_before)
         rows(db, "mark_replayed", letter=letter, new=new, by=by)
     return Replayed(new, queue)
+
+
+def fork(
+    db: BaseDatabaseWrapper,
+    old: UUID,
+    *,
+    args: str | None = None,
+    kwargs: str | None = None,
+    copy: bool = False,
+    copy_before: int | None = None,
+) -> Replayed:
+    """Make a new READY job like another one; the old one and its key stay as they are."""
+    with atomic(db):
+        new = uuid7()
+        made = rows(db, "fork", id=new, old=old, args=args, kwargs=kwargs)
+        if not made:
+            return Replayed(None)
+        if copy:
+            rows(db, "copy_checkpoints", new=new, old=old, before=copy_before)
+    return Replayed(new, made[0][0])

@@ -77,7 +77,9 @@ def delete_trees(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> tuple[list[UUI
         return refused, {}
     all_ids = [row[0] for row in tree]
     rows(db, "unlink_replays", ids=all_ids)
+    rows(db, "delete_signals", ids=all_ids)
     counts = {
+        "durable.Step": len(rows(db, "delete_steps", ids=all_ids)),
         "durable.Attempt": len(rows(db, "delete_attempts", ids=all_ids)),
         "durable.DeadLetter": len(rows(db, "delete_letters", ids=all_ids)),
         "durable.Job": len(rows(db, "delete_jobs", ids=all_ids)),

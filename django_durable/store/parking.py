@@ -11,6 +11,7 @@ from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.store.base import atomic, rows
+from django_durable.store.checkpoints import Checkpoint, record_checkpoints
 from django_durable.store.recording import Right
 
 
@@ -31,14 +32,22 @@ def park(
     awaited: Sequence[UUID] = (),
     wake_at: datetime | None = None,
     hold_key: bool = False,
+    signal: str | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Parked:
     """Park a run until all awaited jobs have ended, or until `wake_at`; one commit.
 
     The awaited rows are locked first, with the run's own, and read in a later statement: an
     ending that comes before is seen, one that comes after sees the await rows. What an earlier
-    park waited for is forgotten.
+    park waited for is forgotten. `checkpoint` is recorded in the same commit, and its moment is
+    the wake-up; `signal` is the name that may wake the run besides.
     """
     with atomic(db):
+        if checkpoint is not None:
+            recorded = record_checkpoints(db, [checkpoint])
+            if not recorded.stands:
+                return Parked.REFUSED
+            wake_at = recorded.wake_at
         if awaited:
             rows(db, "lock_jobs", ids=[*awaited, right[0]])
             started = rows(db, "start_awaits", waiter=right[0], ids=list(awaited))
@@ -53,6 +62,7 @@ def park(
             awaited=list(awaited),
             wake_at=wake_at,
             hold_key=hold_key,
+            signal=signal,
         )
         if not parked:
             transaction.set_rollback(True, using=db.alias)

@@ -118,6 +118,18 @@ class Announcer:
         if job is not None:
             signals.send(signals.job_cancelled, job=job, reason=job.cancel_reason)
 
+    def parked(self, run: Run) -> None:
+        """Send `job_parked`."""
+        if signals.job_parked.has_listeners(Job):
+            attempt = run.context.attempt
+            self._put(
+                lambda: signals.send(
+                    signals.job_parked,
+                    job=as_job(run.context.claim, JobStatus.WAITING),
+                    attempt=attempt,
+                )
+            )
+
     def lost(self, run: Run) -> None:
         """Send `lease_lost`."""
         self._put(

@@ -110,7 +110,7 @@ class Child:
         for run in self._runs.of(job):
             if run.right[1] == epoch:
                 run.lose()
-                if run.settle():
+                if not run.context.is_parked and run.settle():
                     self._recorder.put(run, Abandoned(run.right))
 
     def _drain(self) -> None:

@@ -152,7 +152,14 @@ class Claimer:
         job_type = registry.get(claim.name)
         timeout = timeout_of(claim.options, job_type)
         deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
-        run = Run(JobContext(claim, job_type, timeout), deadline)
+        context = JobContext(
+            claim,
+            job_type,
+            timeout,
+            lease=self._options.lease_duration,
+            record=self._recorder.record_checkpoints,
+        )
+        run = Run(context, deadline)
         self._runs.add(run)
         self._announcer.started(run)
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from django.db import DatabaseError
@@ -14,14 +14,43 @@ from django_durable import notifications, store
 from django_durable.choices import DeathReason, JobStatus
 from django_durable.errortext import ErrorText
 from django_durable.operations import current_keep
-from django_durable.outcomes import Abandoned, Outcome, Rejected
-from django_durable.store import Failure, Success
+from django_durable.outcomes import Abandoned, Outcome, ParkedRun, Rejected
+from django_durable.store import Checkpoint, Failure, Success, Written
 from django_durable.worker.announcer import Announcer
 from django_durable.worker.loops import OUTAGE, Loop, logger
 from django_durable.worker.runs import Run, Runs
 
 BATCH = 500
 Pending = tuple[Run, Outcome]
+
+
+class Ticket:
+    """Be the checkpoints that one run wants recorded, and the answer it waits for."""
+
+    def __init__(self, checkpoints: Sequence[Checkpoint]) -> None:
+        self.checkpoints = checkpoints
+        self.job = checkpoints[0].right[0]
+        self._answer: Written | None = None
+        self._error: Exception | None = None
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def done(self, answer: Written) -> None:
+        """Give the answer."""
+        self._answer = answer
+        self._gate.release()
+
+    def fail(self, error: Exception) -> None:
+        """Say that the database refuses it."""
+        self._error = error
+        self._gate.release()
+
+    def wait(self) -> Written:
+        """Wait for the answer."""
+        self._gate.acquire()
+        if self._answer is None:
+            raise self._error or RuntimeError("the recorder has ended")
+        return self._answer
 
 
 class Recorder:
@@ -36,6 +65,7 @@ class Recorder:
         self._announcer = announcer
         self._woken = woken
         self._pending: deque[Pending] = deque()
+        self._tickets: deque[Ticket] = deque()
         self._unnotified: list[UUID] = []
         self._notified_at = 0.0
         self.loop = Loop("recorder", self._step)
@@ -45,6 +75,13 @@ class Recorder:
         self._pending.append((run, outcome))
         self.loop.wake()
 
+    def record_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> Written:
+        """Record what a run has earned, in one commit with what others have, and wait for it."""
+        ticket = Ticket(checkpoints)
+        self._tickets.append(ticket)
+        self.loop.wake()
+        return ticket.wait()
+
     def flush(self, timeout: float) -> bool:
         """Wait until all is written, at most `timeout` seconds; return whether it is."""
         end = time.monotonic() + timeout
@@ -53,7 +90,25 @@ class Recorder:
             threading.Event().wait(0.005)
         return not self._runs.rights()
 
+    def _write_tickets(self) -> None:
+        tickets = [self._tickets.popleft() for _ in range(min(len(self._tickets), BATCH))]
+        try:
+            written = store.record_for_many(
+                store.connection(), [each for ticket in tickets for each in ticket.checkpoints]
+            )
+        except OUTAGE:
+            self._tickets.extendleft(reversed(tickets))
+            raise
+        except Exception as error:  # noqa: BLE001 - told to the runs that asked
+            for ticket in tickets:
+                ticket.fail(error)
+            return
+        for ticket in tickets:
+            ticket.done(written.get(ticket.job, Written(False)))
+
     def _step(self) -> float | None:
+        if self._tickets:
+            self._write_tickets()
         batch = [self._pending.popleft() for _ in range(min(len(self._pending), BATCH))]
         if batch:
             try:
@@ -61,7 +116,7 @@ class Recorder:
             except OUTAGE:
                 self._pending.extendleft(reversed(batch))
                 raise
-        if self._pending:
+        if self._pending or self._tickets:
             return 0
         return self._notify_ended()
 
@@ -87,6 +142,9 @@ class Recorder:
                 self._write_failure(run, outcome)
             elif isinstance(outcome, Rejected):
                 self._reject(run, outcome)
+            elif isinstance(outcome, ParkedRun):
+                self._runs.forget(run)
+                self._announcer.parked(run)
             elif isinstance(outcome, Abandoned):
                 self._lose(run)
 

@@ -71,7 +71,9 @@ class Run:
         self._interrupt()
 
     def lose(self) -> None:
-        """Let the run learn that its claim is lost."""
+        """Let the run learn that its claim is lost; one that has parked let go of it itself."""
+        if self.context.is_parked:
+            return
         self.context.stop(ClaimLost("another claim has taken the job"))
         self._interrupt()
 

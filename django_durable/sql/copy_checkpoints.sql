@@ -1,0 +1,17 @@
+-- Give a new job the succeeded checkpoints of an old one, up to the named step, and its signals.
+WITH signals AS (
+    INSERT INTO durable_signal (job_id, name, payload, received_at)
+    SELECT %(new)s::uuid, name, payload, received_at FROM durable_signal WHERE job_id = %(old)s
+)
+INSERT INTO durable_step (
+    job_id, kind, name, ordinal, status, value, error_class, message, started_at, finished_at,
+    wake_at, tries, child_id, undo_name, undo_call
+)
+SELECT
+    %(new)s::uuid, s.kind, s.name, s.ordinal, s.status, s.value, s.error_class, s.message,
+    s.started_at, s.finished_at, s.wake_at, s.tries, s.child_id, s.undo_name, s.undo_call
+FROM durable_step AS s
+WHERE
+    s.job_id = %(old)s AND s.status = 'succeeded' AND NOT s.compensated
+    AND s.kind <> 'compensation'
+    AND (%(before)s::int IS NULL OR s.ordinal < %(before)s::int)

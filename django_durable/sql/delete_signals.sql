@@ -1,0 +1,1 @@
+DELETE FROM durable_signal WHERE job_id = ANY(%(ids)s::uuid[])

@@ -1,0 +1,1 @@
+DELETE FROM durable_step WHERE job_id = ANY(%(ids)s::uuid[]) RETURNING id

@@ -1,0 +1,1 @@
+SELECT payload FROM durable_signal WHERE job_id = %(id)s AND name = %(name)s

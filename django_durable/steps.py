@@ -1,0 +1,235 @@
+"""Steps: functions whose result is recorded, and which are then never called again."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from django.db import OperationalError, transaction
+
+from django_durable import faults, payloads, store
+from django_durable.choices import StepKind, StepStatus
+from django_durable.conf import conf
+from django_durable.errortext import ErrorText
+from django_durable.exceptions import (
+    CancelJob,
+    JobTimeout,
+    RejectJob,
+    RetryJob,
+    StopRun,
+)
+from django_durable.journal import Known
+from django_durable.revival import revive
+from django_durable.step_policy import inside_step, policy_of
+from django_durable.store import Checkpoint
+
+if TYPE_CHECKING:
+    from django_durable.context import JobContext
+
+DEADLOCKS = ("40001", "40P01")
+MOST_RERUNS = 5
+
+
+class StepRun:
+    """Be one `context.step`: what is recorded, then the tries, then the record."""
+
+    kind = StepKind.STEP
+
+    def __init__(
+        self,
+        context: JobContext,
+        name: str,
+        func: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        self.context = context
+        self.name = name
+        self.func = func
+        self.args = args
+        self.kwargs = kwargs
+        self.policy = policy_of(func)
+        self.known: Known | None = None
+        self.started = 0.0
+
+    def enter(self) -> bool:
+        """Reach the checkpoint; return whether it is recorded."""
+        self.known = self.context.enter(self.kind, self.name)
+        return self.known is not None and self.known.is_final
+
+    def recorded(self) -> Any:
+        """Return or raise what is recorded."""
+        assert self.known is not None  # noqa: S101 - `enter` said so
+        if self.known.status is StepStatus.FAILED:
+            raise revive(self.known.error_class, self.known.message)
+        # A copy of its own for each caller, as if it had just been made.
+        return payloads.decode(payloads.encode(self.known.value, where="", limit=None))
+
+    def pending_wait(self) -> float:
+        """Return how many seconds are left to wait before the next try."""
+        if self.known is None or self.known.wake_at is None:
+            return 0.0
+        return (self.known.wake_at - self.context.clock()).total_seconds()
+
+    def call(self) -> Any:
+        """Call the function once."""
+        self.started = time.monotonic()
+        with inside_step():
+            return self.func(*self.args, **self.kwargs)
+
+    def succeed(self, value: Any) -> Any:
+        """Record the value; return it as a replay would."""
+        limit = self.policy.timeout
+        if limit is not None and time.monotonic() - self.started > limit.total_seconds():
+            raise JobTimeoutInStep(f"the step overran its timeout of {limit.total_seconds():g} s")
+        text = payloads.encode(
+            value, where=f"the value of step {self.name!r}", limit=conf.max_payload
+        )
+        faults.reach("before_step_record")
+        self._write(StepStatus.SUCCEEDED, value=text, **self._undo())
+        faults.reach("after_step_record")
+        return payloads.decode(text)
+
+    def _undo(self) -> dict[str, Any]:
+        if self.policy.compensate is None:
+            return {}
+        call = payloads.encode(
+            (list(self.args), self.kwargs), where=f"the call of step {self.name!r}", limit=None
+        )
+        return {"undo_name": self.policy.name, "undo_call": call}
+
+    def fail(self, error: BaseException) -> None:
+        """Record what the error means and return, if the step is to be tried again; else raise."""
+        if isinstance(error, StopRun | RetryJob | RejectJob | CancelJob):
+            raise error
+        text = ErrorText.from_exception(error)
+        tries = (self.known.tries if self.known else 0) + 1
+        most = self.policy.max_attempts
+        if not self.context.is_retryable(error) or (most is not None and tries >= most):
+            self._write(
+                StepStatus.FAILED, error_class=text.error_class, message=text.message, tries=tries
+            )
+            raise revive(text.error_class, text.message) from error
+        if most is None:
+            raise error
+        delay = self.policy.backoff.delay(tries).total_seconds()
+        self._wait_for_next(text, tries, delay)
+
+    def _wait_for_next(self, text: ErrorText, tries: int, delay: float) -> None:
+        checkpoint = self._checkpoint(
+            StepStatus.PENDING,
+            error_class=text.error_class,
+            message=text.message,
+            tries=tries,
+            delay=delay,
+        )
+        if delay > self.context.MOMENT:
+            self.context.park(checkpoint)
+        self._keep(checkpoint, self.context.record(checkpoint))
+
+    def _checkpoint(self, status: StepStatus, **values: Any) -> Checkpoint:
+        ordinal = self.known.ordinal if self.known else self.context.journal.next_ordinal()
+        took = time.monotonic() - self.started if self.started else 0.0
+        return Checkpoint(
+            self.context.right, self.kind, self.name, ordinal, status, took=took, **values
+        )
+
+    def _write(self, status: StepStatus, **values: Any) -> None:
+        checkpoint = self._checkpoint(status, **values)
+        self._keep(checkpoint, self.context.record(checkpoint))
+
+    def _keep(self, checkpoint: Checkpoint, written: store.Written) -> None:
+        self.known = Known(
+            checkpoint.ordinal,
+            checkpoint.status,
+            payloads.decode(checkpoint.value) if checkpoint.value is not None else None,
+            checkpoint.error_class,
+            checkpoint.message,
+            written.wake_at,
+            checkpoint.child,
+            checkpoint.tries,
+        )
+        self.context.journal.keep(self.kind, self.name, self.known)
+
+    def run(self) -> Any:
+        """Do the step in this thread."""
+        if self.enter():
+            return self.recorded()
+        while True:
+            self.context.pause(self.pending_wait())
+            try:
+                return self.succeed(self.call())
+            except BaseException as error:  # noqa: BLE001 - judged by `fail`
+                self.fail(error)
+
+    async def arun(self) -> Any:
+        """Do the step on the event loop; a plain function runs in a thread."""
+        from asgiref.sync import sync_to_async
+
+        if await sync_to_async(self.enter)():
+            return self.recorded()
+        while True:
+            await self.context.apause(self.pending_wait())
+            try:
+                value = await self._acall()
+                return await sync_to_async(self.succeed)(value)
+            except BaseException as error:  # noqa: BLE001 - judged by `fail`
+                await sync_to_async(self.fail)(error)
+
+    async def _acall(self) -> Any:
+        import asyncio
+
+        from asgiref.sync import sync_to_async
+
+        self.started = time.monotonic()
+        limit = self.policy.timeout
+        with inside_step():
+            if not inspect.iscoroutinefunction(self.func):
+                return await sync_to_async(self.func)(*self.args, **self.kwargs)
+            try:
+                async with asyncio.timeout(None if limit is None else limit.total_seconds()):
+                    return await self.func(*self.args, **self.kwargs)
+            except TimeoutError as error:
+                if limit is not None and time.monotonic() - self.started >= limit.total_seconds():
+                    text = f"the step overran its timeout of {limit.total_seconds():g} s"
+                    raise JobTimeoutInStep(text) from error
+                raise
+
+
+class JobTimeoutInStep(JobTimeout):
+    """Say that a step overran its own timeout; retried whatever `retry_on` says."""
+
+    retryable = True
+
+
+class AtomicStepRun(StepRun):
+    """Be one `context.atomic_step`: the function's writes and the record are one transaction."""
+
+    def run(self) -> Any:
+        """Do the step in this thread."""
+        if self.enter():
+            return self.recorded()
+        while True:
+            self.context.pause(self.pending_wait())
+            try:
+                return self._in_transaction()
+            except BaseException as error:  # noqa: BLE001 - judged by `fail`
+                self.fail(error)
+
+    def _in_transaction(self) -> Any:
+        """Run function and record in one transaction, anew after a deadlock."""
+        for rerun in range(MOST_RERUNS):
+            known = self.known
+            try:
+                with transaction.atomic(using=store.connection().alias):
+                    store.end_if_idle_for(store.connection(), self.context.lease)
+                    return self.succeed(self.call())
+            except OperationalError as error:
+                self.known = known
+                code = getattr(error.__cause__, "sqlstate", None)
+                if code not in DEADLOCKS or rerun == MOST_RERUNS - 1:
+                    raise
+                self.context.pause(0.01 * 2**rerun)
+        raise AssertionError("unreachable")

@@ -1,0 +1,126 @@
+"""The checkpoints of a run: what it has earned, each write guarded by its claim; and signals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_durable.choices import StepKind, StepStatus
+from django_durable.store.base import atomic, rows
+from django_durable.store.recording import Right
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Hold one checkpoint to write; `value` and `undo_call` are encoded, times in seconds."""
+
+    right: Right
+    kind: StepKind
+    name: str
+    ordinal: int
+    status: StepStatus
+    value: str | None = None
+    error_class: str = ""
+    message: str = ""
+    took: float = 0.0
+    wake_at: datetime | None = None
+    delay: float | None = None
+    child: UUID | None = None
+    tries: int = 0
+    undo_name: str | None = None
+    undo_call: str | None = None
+
+    def as_row(self) -> dict[str, Any]:
+        """Return what the statement reads."""
+        return {
+            "job": self.right[0].hex,
+            "epoch": self.right[1],
+            "kind": self.kind.value,
+            "name": self.name,
+            "ordinal": self.ordinal,
+            "status": self.status.value,
+            "value": self.value,
+            "error_class": self.error_class,
+            "message": self.message,
+            "took": self.took,
+            "wake_at": None if self.wake_at is None else self.wake_at.isoformat(),
+            "delay": self.delay,
+            "child": None if self.child is None else self.child.hex,
+            "tries": self.tries,
+            "undo_name": self.undo_name,
+            "undo_call": self.undo_call,
+        }
+
+
+@dataclass(frozen=True)
+class Written:
+    """Tell whether the claim stood, whether its cancellation is requested, and what was set."""
+
+    stands: bool
+    cancel_requested: bool = False
+    wake_at: datetime | None = None
+    now: datetime | None = None
+
+
+def record_checkpoints(db: BaseDatabaseWrapper, checkpoints: Sequence[Checkpoint]) -> Written:
+    """Record checkpoints of one run, in one commit or the caller's; see `record_for_many`."""
+    return record_for_many(db, checkpoints).get(checkpoints[0].right[0], Written(False))
+
+
+def record_for_many(
+    db: BaseDatabaseWrapper, checkpoints: Sequence[Checkpoint]
+) -> dict[UUID, Written]:
+    """Record checkpoints of several runs in one statement; a lost claim's run is missing.
+
+    A pending checkpoint is completed; a final one is never changed.
+    """
+    text = json.dumps([checkpoint.as_row() for checkpoint in checkpoints])
+    return {
+        row[0]: Written(True, row[1], row[4], row[5])
+        for row in rows(db, "record_checkpoints", checkpoints=text)
+    }
+
+
+def lock_run(db: BaseDatabaseWrapper, right: Right) -> Written:
+    """Lock the job of a run in the caller's transaction, if its claim stands."""
+    found = rows(db, "lock_run", id=right[0], epoch=right[1])
+    if not found:
+        return Written(False)
+    return Written(True, found[0][0], None, found[0][1])
+
+
+def read_signal(db: BaseDatabaseWrapper, job: UUID, name: str) -> str | None:
+    """Return the latest payload of a signal, encoded, or None when there is none."""
+    found = rows(db, "read_signal", id=job, name=name)
+    return found[0][0] if found else None
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Tell whether a signal reached a job that lives, and which queue got work by it."""
+
+    exists: bool
+    delivered: bool = False
+    woken_queue: str | None = None
+
+
+def send_signal(db: BaseDatabaseWrapper, job: UUID, name: str, payload: str) -> Sent:
+    """Buffer a signal and wake the job if it is parked for just that; caller's transaction or own.
+
+    The lock on the job comes first, as in a wait: no signal falls between a look and its park.
+    """
+    with atomic(db):
+        found = rows(db, "lock_job", id=job)
+        if not found:
+            return Sent(False)
+        if found[0][0]:
+            return Sent(True)
+        rows(db, "put_signal", id=job, name=name, payload=payload)
+        woken = rows(db, "wake_signalled", id=job, name=name)
+    return Sent(True, True, woken[0][0] if woken else None)

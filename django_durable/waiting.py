@@ -1,0 +1,186 @@
+"""Waits: sleeps, signals and the ends of other jobs. A wait of more than a moment parks the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django_durable import payloads, store
+from django_durable.choices import FINISHED, StepKind, StepStatus
+from django_durable.durations import seconds
+from django_durable.exceptions import (
+    DurableError,
+    JobCancelled,
+    JobFailed,
+    RunParked,
+    SignalTimeout,
+)
+from django_durable.journal import Known, check_name
+from django_durable.models import Job
+from django_durable.store import Checkpoint
+
+if TYPE_CHECKING:
+    from django_durable.context import JobContext
+
+
+def begin_sleep(context: JobContext, name: str, until: timedelta | datetime) -> float | None:
+    """Record when the sleep ends; return the seconds to wait in place, or None if it is over.
+
+    Parks the run if that is more than a moment.
+    """
+    moment, delay = _checked(until)
+    known = context.enter(StepKind.SLEEP, name)
+    if known is not None and known.is_final:
+        return None
+    if known is not None and known.wake_at is not None:
+        moment, delay = known.wake_at, None
+    left = (moment - context.clock()).total_seconds() if moment is not None else delay or 0.0
+    ordinal = known.ordinal if known else context.journal.next_ordinal()
+    if left <= 0:
+        _settle(context, StepKind.SLEEP, name, ordinal, moment)
+        return None
+    checkpoint = Checkpoint(
+        context.right,
+        StepKind.SLEEP,
+        name,
+        ordinal,
+        StepStatus.PENDING,
+        wake_at=moment,
+        delay=delay,
+    )
+    if left > context.MOMENT:
+        context.park(checkpoint)
+    written = context.record(checkpoint)
+    context.journal.keep(
+        StepKind.SLEEP, name, Known(ordinal, StepStatus.PENDING, wake_at=written.wake_at)
+    )
+    return left
+
+
+def end_sleep(context: JobContext, name: str) -> None:
+    """Record that a sleep that was waited for in place is over."""
+    known = context.journal.load()[(StepKind.SLEEP.value, name)]
+    _settle(context, StepKind.SLEEP, name, known.ordinal, known.wake_at)
+
+
+def _settle(
+    context: JobContext, kind: StepKind, name: str, ordinal: int, wake_at: datetime | None
+) -> None:
+    context.record(
+        Checkpoint(context.right, kind, name, ordinal, StepStatus.SUCCEEDED, wake_at=wake_at)
+    )
+    context.journal.keep(kind, name, Known(ordinal, StepStatus.SUCCEEDED))
+
+
+def _checked(until: timedelta | datetime) -> tuple[datetime | None, float | None]:
+    if isinstance(until, timedelta):
+        return None, until.total_seconds()
+    if until.utcoffset() is None:
+        raise ValueError(f"sleep takes a timedelta or an aware datetime, not {until!r}")
+    return until, None
+
+
+def wait_for_signal(
+    context: JobContext, name: str, timeout: float | timedelta | None, signal: str | None
+) -> Any:
+    """Return the signal's payload, or raise `SignalTimeout`; park the run until there is either."""
+    limit = seconds(timeout)
+    if limit is not None and limit < 0:
+        raise ValueError(f"timeout must not be negative: {timeout!r}")
+    wanted = name if signal is None else signal
+    check_name(wanted)
+    known = context.enter(StepKind.SIGNAL, name)
+    if known is not None and known.is_final:
+        return _answer(known, wanted)
+    ordinal = known.ordinal if known else context.journal.next_ordinal()
+    deadline = known.wake_at if known else None
+    answer = Known(ordinal, StepStatus.PENDING, wake_at=deadline)
+    with store.transaction():
+        # The lock first: a signal that is sent meanwhile waits for it, and finds the park.
+        now = context.lock().now
+        text = store.read_signal(store.connection(), context.right[0], wanted)
+        if deadline is None or now is None:
+            is_over = known is None and limit == 0
+        else:
+            is_over = now >= deadline
+        if text is not None:
+            answer.status = StepStatus.SUCCEEDED
+        elif is_over:
+            answer.status = StepStatus.FAILED
+            answer.message = f"no signal {wanted!r} came in time"
+        checkpoint = Checkpoint(
+            context.right,
+            StepKind.SIGNAL,
+            name,
+            ordinal,
+            answer.status,
+            value=text,
+            error_class="SignalTimeout" if is_over and text is None else "",
+            message=answer.message,
+            wake_at=deadline,
+            delay=None if known else limit,
+        )
+        parked = not answer.is_final and context.try_park(checkpoint, signal=wanted)
+        if not parked:
+            context.record(checkpoint)
+    if parked:
+        raise RunParked
+    answer.value = None if text is None else payloads.decode(text)
+    context.journal.keep(StepKind.SIGNAL, name, answer)
+    return _answer(answer, wanted)
+
+
+def _answer(known: Known, signal: str) -> Any:
+    if known.status is StepStatus.FAILED:
+        raise SignalTimeout(known.message or f"no signal {signal!r} came in time")
+    return payloads.decode(payloads.encode(known.value, where="", limit=None))
+
+
+def gather(context: JobContext, jobs: Sequence[Job], *, return_exceptions: bool) -> list[Any]:
+    """Return the results of jobs in order; park the run until all have ended."""
+    context.guard()
+    ids = [job.pk for job in jobs]
+    ended = _ended(ids)
+    while len(ended) < len(set(ids)):
+        _refuse_ancestors(context, ids)
+        waiting = [job for job in dict.fromkeys(ids) if job not in ended]
+        context.park(awaited=waiting)
+        # All have ended between the look and the park.
+        ended = _ended(ids)
+    answers = [_result(job, ended[job.pk]) for job in jobs]
+    if not return_exceptions:
+        for answer in answers:
+            if isinstance(answer, JobFailed | JobCancelled):
+                raise answer
+    return answers
+
+
+def _ended(ids: Sequence[UUID]) -> dict[UUID, Job]:
+    found = Job.all_objects.filter(pk__in=set(ids)).only(
+        "id", "name", "status", "return_value", "cancel_reason", "root_id"
+    )
+    jobs = {job.pk: job for job in found}
+    for job in ids:
+        if job not in jobs:
+            raise Job.DoesNotExist(f"the awaited job {job} is gone")
+    return {pk: job for pk, job in jobs.items() if job.status in FINISHED}
+
+
+def _result(job: Job, ended: Job) -> Any:
+    """Return the value of an ended job, or the exception that its end means."""
+    from django_durable.results import value_of
+
+    try:
+        return value_of(job, ended)
+    except (JobFailed, JobCancelled) as error:
+        return error
+
+
+def _refuse_ancestors(context: JobContext, ids: Sequence[UUID]) -> None:
+    above: UUID | None = context.right[0]
+    while above is not None:
+        if above in ids:
+            raise DurableError(f"a job can't wait for itself or what it belongs to: {above}")
+        above = Job.all_objects.filter(pk=above).values_list("parent_id", flat=True).first()
