@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from asgiref.sync import sync_to_async
 
 from django_durable import births, faults, payloads, store, waiting
 from django_durable.choices import JobStatus, StepKind, StepStatus
+from django_durable.current import current
 from django_durable.exceptions import (
     CancelRequested,
     ClaimLost,
@@ -28,7 +28,7 @@ from django_durable.exceptions import (
     StopRun,
 )
 from django_durable.journal import Journal, Known
-from django_durable.step_policy import in_step, refuse_in_step
+from django_durable.step_policy import refuse_in_step
 from django_durable.steps import AtomicStepRun, StepRun
 from django_durable.store import Checkpoint, Claim, Right, Written
 
@@ -40,15 +40,6 @@ Recording = Callable[[Sequence[Checkpoint]], Written]
 _logger = logging.getLogger("django_durable.job")
 _nowhere = logging.getLogger("django_durable.replay")
 _nowhere.disabled = True
-
-
-# The workflow whose function runs here, so that `job.result()` in it parks instead of blocking.
-_current: ContextVar[JobContext | None] = ContextVar("durable_current", default=None)
-
-
-def current_context() -> JobContext | None:
-    """Return the context of the workflow that runs here, outside its steps, or None."""
-    return None if in_step() else _current.get()
 
 
 class JobContext:
@@ -414,9 +405,7 @@ class JobContext:
 
     def is_retryable(self, error: BaseException) -> bool:
         """Tell whether an error may be mended by another try, by the table of outcomes."""
-        from django_durable.execution import is_retryable
-
-        return is_retryable(error, self.options)
+        return self.options.mends(error)
 
     # What follows is for the worker.
 
@@ -424,11 +413,11 @@ class JobContext:
     def running(self) -> Iterator[None]:
         """Make this the current context, if its function is a workflow."""
         self._atomic_depth = len(store.connection().atomic_blocks) if self._is_workflow else 0
-        token = _current.set(self if self._is_workflow else None)
+        token = current.set(self if self._is_workflow else None)
         try:
             yield
         finally:
-            _current.reset(token)
+            current.reset(token)
 
     @property
     def _is_workflow(self) -> bool:

@@ -17,10 +17,8 @@ from django_durable.exceptions import (
     CancelJob,
     CancelRequested,
     ClaimLost,
-    DurableError,
     PayloadDecodeError,
     PayloadError,
-    PermanentFailure,
     RejectJob,
     RetryJob,
     RunParked,
@@ -178,19 +176,7 @@ def _judge(context: JobContext, error: BaseException) -> Outcome:
         return retry(context, text, delay=error.delay)
     if isinstance(error, PayloadDecodeError):
         return permanent(context, text, DeathReason.UNDECODABLE)
-    return retry(context, text) if is_retryable(error, options) else permanent(context, text)
-
-
-def is_retryable(error: BaseException, options: Any) -> bool:
-    """Tell whether an error that leaves a job is followed by another attempt, if one is left."""
-    if isinstance(error, PermanentFailure | DurableError):
-        return False
-    says = getattr(error, "retryable", None)
-    if isinstance(says, bool):
-        return says
-    if isinstance(error, options.give_up_on):
-        return False
-    return isinstance(error, options.retry_on)
+    return retry(context, text) if options.mends(error) else permanent(context, text)
 
 
 def _cancelled(context: JobContext, error: BaseException, reason: str) -> Failure:

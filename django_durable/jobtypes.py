@@ -14,7 +14,7 @@ from asgiref.sync import sync_to_async
 from django_durable.backoff import LONGEST, Backoff
 from django_durable.choices import MAX_PRIORITY, MIN_PRIORITY, OnDuplicate
 from django_durable.conf import conf
-from django_durable.exceptions import UnknownJob
+from django_durable.exceptions import DurableError, JobTimeout, PermanentFailure, UnknownJob
 
 if TYPE_CHECKING:
     from django_durable.enqueueing import EnqueuedJobs
@@ -54,6 +54,19 @@ class Options:
     keep_completed: timedelta | Unset | None = UNSET
     keep_dead: timedelta | Unset | None = UNSET
     on_dead_letter: Callable[[Any], None] | None = None
+
+    def mends(self, error: BaseException) -> bool:
+        """Tell whether another attempt may mend an error, by the table of outcomes."""
+        if isinstance(error, PermanentFailure) or (
+            isinstance(error, DurableError) and not isinstance(error, JobTimeout)
+        ):
+            return False
+        says = getattr(error, "retryable", None)
+        if isinstance(says, bool):
+            return says
+        if isinstance(error, self.give_up_on):
+            return False
+        return isinstance(error, self.retry_on)
 
 
 DEFAULTS = Options()

@@ -13,7 +13,7 @@ from django.db import connections
 from django_durable import notifications
 from django_durable.choices import JobStatus
 from django_durable.conf import conf
-from django_durable.context import current_context
+from django_durable.current import current_context
 from django_durable.durations import seconds
 from django_durable.exceptions import JobCancelled, JobFailed, PayloadDecodeError
 from django_durable.fields import Undecodable
