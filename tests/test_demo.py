@@ -298,7 +298,8 @@ def demo(database_url, tmp_path) -> Iterator[Demo]:
     demo = Demo(database_url, tmp_path)
     yield demo
     demo.process.kill()
-    demo.process.communicate()
+    demo.process.wait()
+    demo.process.stdout.close()
 
 
 def wait_for_exit(pid: int) -> None:
@@ -369,4 +370,15 @@ def test_it_leaves_nothing_running_when_it_is_ended_in_the_middle(demo, line, nu
     assert demo.end() == code
     for pid in running:
         wait_for_exit(pid)
+    assert demo.processes() == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+def test_it_ends_when_nobody_reads_on(demo):
+    demo.wait_for("Tables")
+    running = demo.processes()
+    demo.process.stdout.close()
+    for pid in running:
+        wait_for_exit(pid)
+    assert demo.process.wait() == 128 + signal.SIGPIPE
     assert demo.processes() == []
