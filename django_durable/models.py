@@ -390,7 +390,8 @@ class DeadLetter(models.Model):
         """Make a new READY job of the dead one, with its payload unless another is given.
 
         The new job takes the idempotency key over, and the record is marked, in one transaction
-        (the caller's, if there is one). Raises `AlreadyReplayed` the second time, also in a race.
+        (the caller's, if there is one). Raises `AlreadyReplayed` the second time, also in a race,
+        and for what is given `TypeError` and `PayloadError` as `enqueue` does.
         """
         from django_durable import operations
 
