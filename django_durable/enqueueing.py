@@ -76,18 +76,27 @@ def enqueue(call: Call, args: Sequence[Any], kwargs: dict[str, Any]) -> Job:
     """Store one job; see `Call.enqueue`."""
     new = new_job(call, args, kwargs)
     db = store.connection()
-    outcome = store.enqueue(db, new)
+    while True:
+        outcome = store.enqueue(db, new)
+        if outcome.created:
+            job = as_job(db, new, outcome)
+            announce(db, [job])
+            return job
+        existing: Job | None = Job.all_objects.filter(pk=outcome.id).first()
+        if existing is not None:
+            return _existing(db, new, outcome, existing)
+        # Deleted this very moment, so that the key is free.
+
+
+def _existing(
+    db: BaseDatabaseWrapper, new: store.NewJob, outcome: store.Enqueued, existing: Job
+) -> Job:
     if outcome.refused:
-        raise DuplicateJob(job=Job.all_objects.get(pk=outcome.id))
-    if not outcome.created:
-        existing: Job = Job.all_objects.get(pk=outcome.id)
-        existing.created = False
-        if new.on_duplicate is OnDuplicate.REPLACE:
-            notifications.after_commit(db, notifications.READY, [existing.queue_name])
-        return existing
-    job = as_job(db, new, outcome)
-    announce(db, [job])
-    return job
+        raise DuplicateJob(job=existing)
+    existing.created = False
+    if new.on_duplicate is OnDuplicate.REPLACE:
+        notifications.after_commit(db, notifications.READY, [existing.queue_name])
+    return existing
 
 
 def announce(db: BaseDatabaseWrapper, jobs: Sequence[Job]) -> None:
@@ -174,16 +183,12 @@ def enqueue_many(call: Call, calls: Iterable[Sequence[Any]]) -> EnqueuedJobs:
     """Store many jobs; see `Call.enqueue_many`."""
     news = [new_job(*one_call(call, entry)) for entry in calls]
     db = store.connection()
-    entries: list[tuple[store.NewJob, store.Enqueued]] = []
     with transaction.atomic(using=db.alias):
-        for _shared, group in groupby(news, key=_shared_options):
-            members = list(group)
-            for start in range(0, len(members), BATCH):
-                batch = members[start : start + BATCH]
-                entries += zip(batch, store.enqueue_many(db, batch), strict=True)
-        for _new, outcome in entries:
+        outcomes = _store_many(db, news)
+        for outcome in outcomes:
             if outcome.refused:
                 raise DuplicateJob(job=Job.all_objects.get(pk=outcome.id))
+    entries = list(zip(news, outcomes, strict=True))
     jobs = EnqueuedJobs(db, entries)
     notifications.after_commit(db, notifications.READY, {new.queue_name for new in news})
     if entries and signals.job_enqueued.has_listeners(Job):
@@ -192,6 +197,19 @@ def enqueue_many(call: Call, calls: Iterable[Sequence[Any]]) -> EnqueuedJobs:
             lambda: _send_enqueued([jobs[place] for place in made]), using=db.alias, robust=True
         )
     return jobs
+
+
+def _store_many(db: BaseDatabaseWrapper, news: Sequence[store.NewJob]) -> list[store.Enqueued]:
+    """Insert in the order of the keys, the lock order of two callers with the same ones."""
+    places = sorted(range(len(news)), key=lambda place: news[place].idempotency_key or "")
+    outcomes: dict[int, store.Enqueued] = {}
+    for _shared, group in groupby(places, key=lambda place: _shared_options(news[place])):
+        members = list(group)
+        for start in range(0, len(members), BATCH):
+            batch = members[start : start + BATCH]
+            stored = store.enqueue_many(db, [news[place] for place in batch])
+            outcomes.update(zip(batch, stored, strict=True))
+    return [outcomes[place] for place in range(len(news))]
 
 
 def one_call(call: Call, entry: Sequence[Any]) -> tuple[Call, Sequence[Any], dict[str, Any]]:

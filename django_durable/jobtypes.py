@@ -14,7 +14,7 @@ from asgiref.sync import sync_to_async
 from django_durable.backoff import LONGEST, Backoff
 from django_durable.choices import MAX_PRIORITY, MIN_PRIORITY, OnDuplicate
 from django_durable.conf import conf
-from django_durable.exceptions import DurableError, JobTimeout, PermanentFailure, UnknownJob
+from django_durable.exceptions import DurableError, PermanentFailure, UnknownJob
 
 if TYPE_CHECKING:
     from django_durable.enqueueing import EnqueuedJobs
@@ -58,7 +58,7 @@ class Options:
     def mends(self, error: BaseException) -> bool:
         """Tell whether another attempt may mend an error, by the table of outcomes."""
         if isinstance(error, PermanentFailure) or (
-            isinstance(error, DurableError) and not isinstance(error, JobTimeout)
+            isinstance(error, DurableError) and getattr(error, "retryable", None) is not True
         ):
             return False
         says = getattr(error, "retryable", None)

@@ -510,7 +510,8 @@ class DeadLetter(models.Model):
         It resumes: checkpoints that succeeded are copied, except compensated ones and those from
         `from_step` on; with a new payload and no `from_step`, none. The new job takes the
         idempotency key over, and the record is marked, in one transaction (the caller's, if there
-        is one). Raises `AlreadyReplayed` the second time, also in a race.
+        is one). Raises `AlreadyReplayed` the second time, also in a race, and for what is given
+        `TypeError` and `PayloadError` as `enqueue` does.
         """
         from django_durable import operations
 

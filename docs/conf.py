@@ -22,7 +22,9 @@ myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
+autodoc_typehints = "signature"
+# The docstrings write code between single backticks.
+default_role = "code"
 
 html_theme = "furo"
 html_title = f"django_durable {release}"

@@ -17,7 +17,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from testproject.demo import DemoError, books
+from testproject.demo import DemoError, books, telling
 from testproject.demo.orders import Plan, Row, read_orders, total
 from testproject.demo.story import Story
 from testproject.shop import jobs
@@ -181,6 +181,14 @@ def test_the_books_show_what_an_order_that_was_rolled_back_left(plan, tmp_path):
     assert "Rows of the order that was rolled back" in wrong(plan, tmp_path)
 
 
+def test_books_that_do_not_agree_are_called_so(plan, capsys):
+    Receipt.objects.all().delete()
+    assert not telling.check_books(Story(sys.stdout), plan, f"{plan.run}-too-large")
+    told = capsys.readouterr().out
+    assert "WRONG" in told
+    assert "The books do not agree" in told
+
+
 # The terminal.
 
 
@@ -231,6 +239,27 @@ def test_a_dumb_terminal_gets_plain_lines(monkeypatch):
 
 
 # The whole, with real processes.
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("postgresql://nobody@127.0.0.1:1/none", "The database does not answer"),
+        ("sqlite:///:memory:", "DATABASE_URL names SQLite: it has to be PostgreSQL."),
+    ],
+)
+def test_a_database_that_will_not_do_is_named_in_a_sentence(tmp_path, url, sentence):
+    ended = subprocess.run(
+        [sys.executable, "-m", "testproject.demo", "--once", "--logs", str(tmp_path)],
+        cwd=CHECKOUT,
+        env={**os.environ, "DATABASE_URL": url},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert sentence in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 @pytest.fixture
@@ -298,7 +327,8 @@ def demo(database_url, tmp_path) -> Iterator[Demo]:
     demo = Demo(database_url, tmp_path)
     yield demo
     demo.process.kill()
-    demo.process.communicate()
+    demo.process.wait()
+    demo.process.stdout.close()
 
 
 def wait_for_exit(pid: int) -> None:
@@ -369,4 +399,15 @@ def test_it_leaves_nothing_running_when_it_is_ended_in_the_middle(demo, line, nu
     assert demo.end() == code
     for pid in running:
         wait_for_exit(pid)
+    assert demo.processes() == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+def test_it_ends_when_nobody_reads_on(demo):
+    demo.wait_for("Tables")
+    running = demo.processes()
+    demo.process.stdout.close()
+    for pid in running:
+        wait_for_exit(pid)
+    assert demo.process.wait() == 128 + signal.SIGPIPE
     assert demo.processes() == []

@@ -1,6 +1,5 @@
--- Lock a dead letter and its job, whose key moves on.
-SELECT j.id, d.replayed_at, j.idempotency_key
-FROM durable_deadletter AS d
-INNER JOIN durable_job AS j ON d.job_id = j.id
-WHERE d.id = %(letter)s
+-- Lock the job of a dead letter, as its deletion does first; it stands for the letter too.
+SELECT id
+FROM durable_job
+WHERE id = (SELECT job_id FROM durable_deadletter WHERE id = %(letter)s)
 FOR NO KEY UPDATE

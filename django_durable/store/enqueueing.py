@@ -79,11 +79,7 @@ def enqueue(db: BaseDatabaseWrapper, new: NewJob) -> Enqueued:
     by the constraint without an error, so it breaks no transaction.
     """
     while True:
-        made = _insert(db, new)
-        if made is not None:
-            return made
-        with atomic(db):
-            settled = _settle_duplicate(db, new)
+        settled = _insert(db, new) or _settle_duplicate(db, new)
         if settled is not None:
             return settled
 
@@ -96,22 +92,39 @@ def _insert(db: BaseDatabaseWrapper, new: NewJob) -> Enqueued | None:
 
 
 def _settle_duplicate(db: BaseDatabaseWrapper, new: NewJob) -> Enqueued | None:
-    """Decide over the holder of the key, locked; None when it has gone and the INSERT may retry."""
-    found = rows(db, "lock_key", name=new.name, idempotency_key=new.idempotency_key)
-    if not found:
+    """Decide over the holder of the key; None when it has gone and the INSERT may try again.
+
+    Most answers need no lock. What takes the key away or replaces the job is decided again once
+    its holder is locked.
+    """
+    key = {"name": new.name, "idempotency_key": new.idempotency_key}
+    found = rows(db, "find_key", **key)
+    answer = _answer(new, *found[0]) if found else None
+    if answer is not None or not found:
+        return answer
+    with atomic(db):
+        found = rows(db, "lock_key", **key)
+        answer = _answer(new, *found[0]) if found else None
+        if answer is not None or not found:
+            return answer
+        existing, _status, gone = found[0]
+        if new.on_duplicate is OnDuplicate.REPLACE and not gone and _replace(db, new, existing):
+            return Enqueued(existing, False)
+        rows(db, "free_key", id=existing)
+        return _insert(db, new)
+
+
+def _answer(new: NewJob, existing: UUID, status: str, gone: bool) -> Enqueued | None:
+    """Return what a call comes to that leaves the key where it is, or None."""
+    mode = new.on_duplicate
+    if gone:
         return None
-    existing, status, gone = found[0]
-    live = status in LIVE
-    failed = status in (JobStatus.DEAD, JobStatus.CANCELLED)
-    mode = OnDuplicate.ALLOW_REUSE if gone else new.on_duplicate
-    if mode is OnDuplicate.RETURN_EXISTING or (mode is OnDuplicate.RETURN_LIVE and live):
+    if mode is OnDuplicate.RETURN_EXISTING or (mode is OnDuplicate.RETURN_LIVE and status in LIVE):
         return Enqueued(existing, False)
+    failed = status in (JobStatus.DEAD, JobStatus.CANCELLED)
     if mode is OnDuplicate.NO_REUSE or (mode is OnDuplicate.ALLOW_REUSE_ON_FAILURE and not failed):
         return Enqueued(existing, False, refused=True)
-    if mode is OnDuplicate.REPLACE and _replace(db, new, existing):
-        return Enqueued(existing, False)
-    rows(db, "free_key", id=existing)
-    return _insert(db, new)
+    return None
 
 
 def _replace(db: BaseDatabaseWrapper, new: NewJob, existing: UUID) -> bool:
@@ -125,7 +138,8 @@ def _replace(db: BaseDatabaseWrapper, new: NewJob, existing: UUID) -> bool:
 def enqueue_many(db: BaseDatabaseWrapper, news: Sequence[NewJob]) -> list[Enqueued]:
     """Insert jobs of equal options, a round trip for all; those whose key is taken go one by one.
 
-    All differ only in arguments and keys. The caller opens the transaction.
+    All differ only in arguments and keys. The caller opens the transaction, and brings the jobs
+    in the order of their keys: two callers with the same keys could else wait for each other.
     """
     first = news[0]
     ids = [uuid7() for _ in news]
@@ -199,16 +213,17 @@ def replay(
 ) -> Replayed:
     """Make a new READY job of a dead one and mark the dead letter, in one transaction.
 
-    The lock on the dead letter decides between two replays; the second finds it marked. The
+    The lock on the dead job decides between two replays; the second finds the letter marked. The
     idempotency key moves to the new job. With `copy` it has the checkpoints that the dead one
     earned, those before ordinal `copy_before` only if that is given.
     """
     with atomic(db):
-        found = rows(db, "lock_letter", letter=letter)
+        locked = rows(db, "lock_letter", letter=letter)
+        found = rows(db, "read_letter", letter=letter) if locked else []
         if not found:
             return Replayed(None)
-        dead, replayed_at, key = found[0]
-        if replayed_at is not None:
+        ((dead,),), ((already, key),) = locked, found
+        if already:
             return Replayed(None, already=True)
         new = uuid7()
         if key is not None:

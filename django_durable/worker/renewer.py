@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -43,15 +44,19 @@ class Renewer:
         self._announce = announce
         self.draining = False
         self._finishing = False
-        self._dead: list[tuple[UUID, str]] = []
+        self._dead: list[tuple[UUID, str, float]] = []
         self._stopped: list[UUID] = []
         self._overdue: list[Right] = []
         self._untold: list[dict[str, Any]] = []
         self.loop = Loop("renewer", self._step)
 
     def child_died(self, claimer: UUID, why: str) -> None:
-        """Record the attempts of a dead child as lost, as soon as the database takes it."""
-        self._dead.append((claimer, why))
+        """Record the attempts of a dead child as lost, as soon as the database takes it.
+
+        And again for one lease: at its death the server may be in the middle of a claim of the
+        child's, and others may hold its rows.
+        """
+        self._dead.append((claimer, why, time.monotonic() + self._options.lease))
         self.loop.wake()
 
     def time_out(self, rights: list[Right]) -> None:
@@ -77,9 +82,11 @@ class Renewer:
 
     def _step(self) -> float:
         db = store.connection()
-        while self._dead:
-            self._rescue(*self._dead[0])
-            self._dead.pop(0)
+        for dead in list(self._dead):
+            claimer, why, until = dead
+            self._rescue(claimer, why)
+            if time.monotonic() > until:
+                self._dead.remove(dead)
         while self._overdue:
             self._record_timeout(self._overdue[0])
             self._overdue.pop(0)

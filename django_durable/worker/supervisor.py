@@ -137,7 +137,10 @@ class Supervisor:
         # A last look at its messages, since "done" may be among them.
         self._read(place, child)
         place.bury(child, failed=not child.is_done)
-        if not child.is_done:
+        if child.is_done:
+            # It holds nothing, unless the answer to its last claim was lost.
+            self._renewer.give_back(child.claimer)
+        else:
             code = child.process.returncode
             how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
             logger.error("Child process %d %s", child.process.pid, how)

@@ -27,7 +27,7 @@ def main() -> int:
     Once the books are closed a signal is the asked-for end, and the books' verdict stands.
     """
     arguments = parse_arguments()
-    interrupts = Interrupts()
+    interrupts = Interrupts(sys.stdout)
     story = Story(sys.stdout)
     try:
         with ExitStack() as stack:
@@ -39,7 +39,7 @@ def main() -> int:
         print(f"\n{error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # Whoever read the story has left, so nobody is there to tell.
+        # Whoever read the story has left, so nobody is there to be told.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
 

@@ -56,11 +56,11 @@ def elsewhere(call: Callable[[], T]) -> T:
 
 
 @contextmanager
-def rolled_back() -> Iterator[None]:
+def rolled_back(using: str | None = None) -> Iterator[None]:
     """Open a transaction, or a savepoint in one, that is undone at its end."""
-    with transaction.atomic():
+    with transaction.atomic(using=using):
         yield
-        transaction.set_rollback(True)
+        transaction.set_rollback(True, using=using)
 
 
 def backend_pid() -> int:

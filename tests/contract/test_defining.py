@@ -158,6 +158,8 @@ ONLY_TYPES_FINE: list[tuple[str, Any]] = [
     ("retry_on", [OSError, KeyError]),
     ("retry_on", ()),
     ("give_up_on", (KeyError,)),
+    ("isolation", "thread"),
+    ("isolation", "process"),
     ("takes_context", True),
     ("accept", lambda job: True),
     ("concurrency_key", lambda *args: "key"),
@@ -209,6 +211,8 @@ ONLY_TYPES_WRONG: list[tuple[str, Any]] = [
     ("retry_on", [OSError()]),
     ("retry_on", None),
     ("give_up_on", 3),
+    ("isolation", "fibre"),
+    ("isolation", None),
     ("takes_context", 1),
     ("accept", "yes"),
     ("concurrency_limit", 0),
@@ -295,7 +299,7 @@ def test_defaults_are_those_of_the_contract() -> None:
     )
     assert (options.retry_on, options.give_up_on) == ((Exception,), ())
     assert options.timeout == timedelta(minutes=5)
-    assert options.takes_context is False
+    assert (options.isolation, options.takes_context) == ("thread", False)
     assert options.requires is options.accept is options.on_dead_letter is None
     assert (options.concurrency_key, options.concurrency_limit) == (None, 1)
 

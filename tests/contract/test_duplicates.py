@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 
 from django_durable import CancelJob, DuplicateJob, OnDuplicate, PermanentFailure, job, store
 from django_durable.jobtypes import registry
@@ -322,6 +322,26 @@ def test_duplicate_never_breaks_the_callers_transaction(work: Any, mode: OnDupli
         Group.objects.create(name="after")
 
     assert Group.objects.count() == 2
+
+
+@pytest.mark.usefixtures("committed")
+def test_key_committed_after_a_repeatable_read_snapshot_is_a_conflict_to_repeat(work: Any) -> None:
+    def enqueue() -> Job:
+        made: Job = work.using(idempotency_key="k").enqueue()
+        return made
+
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        assert not Job.objects.exists()
+        work.enqueue()
+        winner = elsewhere(enqueue)
+        with pytest.raises(OperationalError, match="could not serialize access"):
+            enqueue()
+        transaction.set_rollback(True)
+
+    assert list(Job.objects.all()) == [winner]
+    assert enqueue() == winner
 
 
 @pytest.mark.usefixtures("committed")

@@ -27,7 +27,7 @@ from django_durable import (
 from django_durable.models import DeadLetter, Job
 from django_durable.results import connect_to_listen
 from django_durable.signals import job_enqueued
-from tests.contract.committed import elsewhere, rolled_back
+from tests.contract.committed import elsewhere, python_on_the_test_database, rolled_back
 from tests.contract.running import Runner, run, run_to_the_end
 
 SECOND = timedelta(seconds=1)
@@ -529,3 +529,39 @@ def test_arguments_are_kept_as_they_were_when_enqueued(work: Any) -> None:
 
     assert made.args == [[1, 2]]
     assert run_to_the_end(made).result() == [[[1, 2]], {}]
+
+
+ELSEWHERE = """
+import django
+from django.conf import settings
+from testproject import settings as project
+
+given = {name: value for name, value in vars(project).items() if name.isupper()}
+lite = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+jobs = given.pop("DATABASES")["default"]
+settings.configure(**given, DATABASES={"default": lite, "jobs": jobs}, DURABLE_DATABASE="jobs")
+django.setup()
+from django_durable import job
+from django_durable.models import Job
+from tests.contract.committed import rolled_back
+
+@job(name="enqueued.elsewhere")
+def work(value): ...
+
+made = work.using(idempotency_key="k").enqueue(1)
+assert Job.objects.get().pk == made.pk and Job.objects.all().db == "jobs"
+assert [each.created for each in work.enqueue_many([((2,), {}), ((3,), {})])] == [True, True]
+with rolled_back(using="jobs"):
+    work.enqueue(4)
+assert made.cancel() == "cancelled" and made.tree().get() == made
+print(*Job.objects.order_by("pk").values_list("status", flat=True))
+"""
+
+
+@pytest.mark.usefixtures("committed")
+def test_jobs_are_in_the_database_that_the_setting_names() -> None:
+    process = python_on_the_test_database(ELSEWHERE)
+    answer, _ = process.communicate(timeout=60)
+
+    assert answer == "CANCELLED READY READY\n"
+    assert Job.objects.count() == 3

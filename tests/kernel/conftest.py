@@ -1,0 +1,26 @@
+"""Fixtures of the kernel's tests."""
+
+import math
+from collections.abc import Iterator
+
+import pytest
+
+from django_durable import faults
+from django_durable.store import claiming
+from tests.kernel import interleaving, world
+
+
+@pytest.fixture
+def director(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[interleaving.Director]:
+    """Two connections whose every interleaving can be tried."""
+    # A stopped statement must not look like a slow one, which would change what comes next.
+    monkeypatch.setattr(claiming, "SLOW_LOOK", math.inf)
+    world.empty_tables()
+    made = interleaving.Director()
+    faults.hook = interleaving.stop_here
+    yield made
+    faults.hook = None
+    made.close()
+    world.empty_tables()

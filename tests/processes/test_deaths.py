@@ -1,0 +1,297 @@
+"""Workers that are killed: nothing is lost, and what was lost of an attempt is recorded."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from datetime import timedelta
+
+import pytest
+from django.db import connection, transaction
+
+from django_durable import JobFailed
+from django_durable.models import Job, Worker
+from tests.processes.harness import (
+    fresh,
+    is_alive,
+    status_of,
+    wait_for,
+    wait_for_end,
+    wait_for_status,
+)
+from tests.workerapp import jobs
+
+SOON = 20
+# Between a killed worker's lease and the start of the next attempt elsewhere.
+SLACK = 2.0
+
+
+def lost_attempts(job: Job) -> list[tuple[int, str, str]]:
+    return [(a.number, a.outcome, a.error_class) for a in job.attempts.all()]
+
+
+def started(notes, *labels):
+    """Wait until a job of each label has started."""
+    wait_for("the starts", lambda: {note["label"] for note in notes.read("start")} >= set(labels))
+
+
+def test_jobs_of_a_killed_child_run_again_at_once(start, notes, folder, queue):
+    worker = start("--lease", "30s")
+    made = [jobs.hold.using(queue_name=queue).enqueue(folder, label) for label in "abc"]
+    places = [job.run_after for job in made]
+    started(notes, *"abc")
+
+    os.kill(worker.child(), signal.SIGKILL)
+    killed_at = time.monotonic()
+    wait_for("the second starts", lambda: len(notes.read("start", attempt=2)) == 3)
+
+    # Long before the lease ends.
+    assert time.monotonic() - killed_at < 15
+    notes.let_go()
+    for job, place in zip(wait_for_end(*made), places, strict=True):
+        assert (job.status, job.attempt) == (Job.Status.SUCCESSFUL, 2)
+        assert lost_attempts(job) == [(1, "lost", "LeaseLost")]
+        assert job.run_after == place
+    assert "was killed by signal 9" in worker.log
+    worker.stop()
+
+
+def test_the_last_attempt_of_a_job_whose_child_is_killed_is_a_dead_letter(
+    start, notes, folder, queue
+):
+    worker = start()
+    job = jobs.hold.using(queue_name=queue, max_attempts=1).enqueue(folder)
+    started(notes, "job")
+
+    os.kill(worker.child(), signal.SIGKILL)
+
+    with pytest.raises(JobFailed) as caught:
+        job.result(SOON)
+    assert caught.value.error_class == "LeaseLost"
+    assert caught.value.dead_letter.reason == "lost"
+    wait_for("the hook", lambda: notes.read("hook", job=str(job.pk), reason="lost"))
+    assert len(notes.read("start")) == 1
+
+
+@pytest.mark.parametrize(
+    ("poison", "how"),
+    [(jobs.exit_at_once, "ended with code 7"), (jobs.segfault, "was killed by signal 11")],
+)
+def test_poison_ends_as_a_dead_letter_and_charges_its_neighbours_no_more(
+    start, notes, folder, queue, poison, how
+):
+    worker = start()
+    neighbour = jobs.hold.using(queue_name=queue, max_attempts=5).enqueue(folder, "neighbour")
+    started(notes, "neighbour")
+    job = poison.using(queue_name=queue, max_attempts=2).enqueue(folder)
+
+    (job,) = wait_for_end(job)
+    notes.let_go()
+    (neighbour,) = wait_for_end(neighbour)
+
+    assert (job.status, job.dead_letter.reason, job.attempt) == (Job.Status.DEAD, "lost", 2)
+    assert lost_attempts(job) == [(n, "lost", "LeaseLost") for n in (1, 2)]
+    assert len(notes.read("run")) == 2
+    wait_for("the hook", lambda: notes.read("hook", job=str(job.pk)))
+    assert neighbour.status == Job.Status.SUCCESSFUL
+    assert neighbour.attempt <= 3
+    assert how in worker.log
+    worker.stop()
+
+
+def test_a_killed_supervisor_leaves_a_child_that_finishes_and_goes(start, notes, folder, queue):
+    worker = start("--lease", "20s")
+    job = jobs.hold.using(queue_name=queue).enqueue(folder)
+    started(notes, "job")
+    child = worker.child()
+
+    worker.send(signal.SIGKILL)
+    worker.process.wait()
+    late = jobs.noop.using(queue_name=queue).enqueue()
+    notes.let_go()
+
+    assert job.result(SOON) == "job"
+    assert (fresh(job).attempt, fresh(job).attempts.count()) == (1, 0)
+    wait_for("the child to leave", lambda: not is_alive(child))
+    assert status_of(late) == Job.Status.READY
+
+
+def test_jobs_of_a_killed_supervisor_run_elsewhere_within_the_lease(start, notes, folder, queue):
+    first = start("--lease", "3s")
+    job = jobs.hold.using(queue_name=queue).enqueue(folder)
+    started(notes, "job")
+    child = first.child()
+    start("--lease", "3s").wait_until_ready()
+
+    first.send(signal.SIGKILL)
+    killed_at = time.monotonic()
+    (second,) = wait_for("the second start", lambda: notes.read("start", attempt=2))
+
+    assert second["at"] - killed_at < 3 + SLACK
+    assert not is_alive(child)
+    notes.let_go()
+    assert job.result(SOON) == "job"
+    assert lost_attempts(job) == [(1, "lost", "LeaseLost")]
+
+
+def test_jobs_of_a_killed_worker_run_elsewhere_within_the_lease(start, notes, folder, queue):
+    first = start("--lease", "3s", "--concurrency", "3", "--name", "victim")
+    made = [jobs.hold.using(queue_name=queue).enqueue(folder, label) for label in "abc"]
+    places = [job.run_after for job in made]
+    started(notes, *"abc")
+    # Rescue does not wait for the poll.
+    second = start("--lease", "3s", "--poll-interval", "30s").wait_until_ready()
+
+    first.send_all(signal.SIGKILL)
+    killed_at = time.monotonic()
+    wait_for("the second starts", lambda: len(notes.read("start", attempt=2)) == 3)
+    assert max(note["at"] for note in notes.read("start")) - killed_at < 3 + SLACK
+
+    notes.let_go()
+    for job, place in zip(wait_for_end(*made), places, strict=True):
+        assert (job.status, job.attempt, job.run_after) == (Job.Status.SUCCESSFUL, 2, place)
+        assert lost_attempts(job) == [(1, "lost", "LeaseLost")]
+        assert job.attempts.get().worker == "victim"
+        assert f"Rescued {job.name} {job.pk} from victim" in second.log
+
+
+def test_a_rescued_job_keeps_its_place_in_the_order(start, notes, folder, queue):
+    first = start("--lease", "2s", "--concurrency", "1")
+    older = jobs.hold.using(queue_name=queue).enqueue(folder, "older")
+    started(notes, "older")
+    for number in range(3):
+        jobs.hold.using(queue_name=queue).enqueue(folder, f"younger-{number}")
+    first.send_all(signal.SIGKILL)
+    # It has the younger ones to choose from only while it has not rescued the older one.
+    blocker = jobs.hold.using(queue_name=queue, priority=100).enqueue(folder, "blocker")
+    start("--lease", "2s", "--concurrency", "1")
+    started(notes, "blocker")
+    wait_for_status(older, Job.Status.READY)
+
+    notes.let_go()
+    wait_for("all to end", lambda: not Job.objects.in_queue(queue).ready().exists())
+
+    order = [note["label"] for note in notes.read("start")]
+    assert order == ["older", "blocker", "older", *(f"younger-{n}" for n in range(3))]
+    assert status_of(blocker) == Job.Status.SUCCESSFUL
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_max_attempts_holds_when_every_attempt_is_killed(start, notes, folder, queue, most):
+    job = jobs.hold.using(queue_name=queue, max_attempts=most).enqueue(folder)
+    worker = start("--lease", "2s")
+
+    for number in range(1, most + 1):
+        wait_for("the start", lambda number=number: notes.read("start", attempt=number))
+        os.kill(worker.child(), signal.SIGKILL)
+        wait_for("the end of the attempt", lambda number=number: job.attempts.count() == number)
+
+    (job,) = wait_for_end(job)
+    assert (job.status, job.dead_letter.reason) == (Job.Status.DEAD, "lost")
+    assert job.dead_letter.attempt_count == most
+    assert len(notes.read("start")) == most
+
+
+def test_a_job_that_kills_its_supervisor_runs_again_elsewhere(start, notes, folder, queue):
+    start("--lease", "2s").wait_until_ready()
+    job = jobs.kill_parent_once.using(queue_name=queue).enqueue(folder)
+    wait_for("the first run", lambda: notes.read("run"))
+    start("--lease", "2s")
+
+    assert job.result(SOON) == 2
+    assert lost_attempts(job) == [(1, "lost", "LeaseLost")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_job_that_signals_its_own_group_does_no_harm(start, queue, number):
+    worker = start()
+    jobs.signal_own_group.using(queue_name=queue).enqueue(int(number)).result(SOON)
+
+    assert jobs.echo.using(queue_name=queue).enqueue("works").result(SOON) == "works"
+    worker.stop()
+
+
+@pytest.mark.parametrize("then", ["live", "raise", "return"])
+def test_a_job_that_forks_is_recorded_once_by_the_original(start, notes, folder, queue, then):
+    worker = start()
+    job = jobs.fork.using(queue_name=queue).enqueue(folder, then)
+
+    assert job.result(SOON) == "parent"
+    (copy,) = wait_for("the copy", lambda: notes.read("copy"))
+    assert is_alive(copy["pid"]) or then != "live"
+    if then != "live":
+        wait_for("the end of the copy", lambda: not is_alive(copy["pid"]))
+    assert jobs.echo.using(queue_name=queue).enqueue("works").result(SOON) == "works"
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert (fresh(job).attempt, fresh(job).attempts.count()) == (1, 0)
+    assert "failed" not in worker.log
+
+
+def test_a_row_that_is_locked_while_its_child_dies_is_rescued_when_it_is_free(
+    start, notes, folder, queue
+):
+    worker = start("--lease", "8s")
+    job = jobs.hold.using(queue_name=queue).enqueue(folder)
+    started(notes, "job")
+
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=job.pk)
+        os.kill(worker.child(), signal.SIGKILL)
+        worker.wait_for_line("was killed by signal 9")
+        wait_for("a new child", worker.children)
+    freed_at = time.monotonic()
+    wait_for("the second start", lambda: notes.read("start", attempt=2))
+
+    # By the dead child's supervisor; the lease has longer to go.
+    assert time.monotonic() - freed_at < 5
+    assert lost_attempts(job) == [(1, "lost", "LeaseLost")]
+
+
+def test_an_end_that_is_being_written_while_its_child_dies_counts(start, notes, folder, queue):
+    worker = start("--lease", "3s")
+    job = jobs.hold.using(queue_name=queue).enqueue(folder)
+    started(notes, "job")
+
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=job.pk)
+        notes.let_go()
+        wait_for("the record to wait for the lock", others_wait_for_us)
+        os.kill(worker.child(), signal.SIGKILL)
+        worker.wait_for_line("was killed by signal 9")
+
+    (job,) = wait_for_end(job)
+    assert (job.status, job.return_value, job.attempt) == (Job.Status.SUCCESSFUL, "job", 1)
+    wait_for("a new child", worker.children)
+    assert jobs.noop.using(queue_name=queue).enqueue().result(SOON) is None
+    assert len(notes.read("start")) == 1
+
+
+def others_wait_for_us() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks"
+            " WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+        )
+        return bool(cursor.fetchone()[0])
+
+
+def test_deleted_worker_rows_hide_no_job_from_rescue_and_come_back(start, notes, folder, queue):
+    first = start("--lease", "3s")
+    job = jobs.hold.using(queue_name=queue).enqueue(folder)
+    started(notes, "job")
+    second = start("--lease", "3s")
+    row = second.row()
+    first.row()
+
+    Worker.objects.all().delete()
+    first.send_all(signal.SIGKILL)
+    killed_at = time.monotonic()
+    (again,) = wait_for("the second start", lambda: notes.read("start", attempt=2))
+
+    assert again["at"] - killed_at < 3 + SLACK
+    assert second.row().incarnation == row.incarnation
+    assert second.row().heartbeat_at - row.heartbeat_at > timedelta(0)
+    notes.let_go()
+    assert job.result(SOON) == "job"
