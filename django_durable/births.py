@@ -9,15 +9,14 @@ from uuid import UUID
 from django_durable import store
 from django_durable.choices import OnDuplicate, StepKind, StepStatus
 from django_durable.conf import conf
-from django_durable.enqueueing import announce, new_job
 from django_durable.exceptions import DepthExceeded, DuplicateJob
 from django_durable.jobtypes import Call, JobType
 from django_durable.journal import Known
-from django_durable.models import Job
 from django_durable.store import Checkpoint
 
 if TYPE_CHECKING:
     from django_durable.context import JobContext
+    from django_durable.models import Job
 
 Entry = tuple[Call, Sequence[Any], dict[str, Any]]
 
@@ -28,6 +27,9 @@ def start_many(
     calls: Sequence[tuple[Call, Sequence[Any], dict[str, Any]]],
 ) -> list[Job]:
     """Make or re-attach the named children, in order, in one commit."""
+    from django_durable.enqueueing import announce, new_job
+    from django_durable.models import Job
+
     known = [context.enter(StepKind.CHILD, name) for name in names]
     missing = [place for place, found in enumerate(known) if found is None]
     if missing:
@@ -51,6 +53,8 @@ def start_many(
 
 
 def _found(jobs: dict[UUID, Job], job: UUID | None) -> Job:
+    from django_durable.models import Job
+
     if job is None or job not in jobs:
         raise Job.DoesNotExist(f"the child {job} is gone")
     return jobs[job]
@@ -89,6 +93,8 @@ def _checkpoint(context: JobContext, name: str, known: Known) -> Checkpoint:
 
 def _holder_of_key(context: JobContext, new: store.NewJob) -> UUID:
     """Return the job that has the child's key already; raise if the run may bear none at all."""
+    from django_durable.models import Job
+
     context.lock()
     holder = Job.all_objects.filter(name=new.name, idempotency_key=new.idempotency_key).first()
     if new.idempotency_key is None or holder is None:

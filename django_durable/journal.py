@@ -11,7 +11,6 @@ from uuid import UUID
 
 from django_durable.choices import StepKind, StepStatus
 from django_durable.exceptions import DuplicateStep, DurableError
-from django_durable.models import Step
 
 LONGEST_NAME = 255
 
@@ -51,6 +50,9 @@ class Journal:
         """Read the checkpoints, once."""
         with self._lock:
             if self._known is None:
+                # Late, as elsewhere under the context: its name is public without Django set up.
+                from django_durable.models import Step
+
                 found = Step.objects.filter(job_id=self._job).values_list(
                     "kind", "name", "ordinal", "status", "value", "error_class", "message",
                     "wake_at", "child_id", "tries",

@@ -18,11 +18,11 @@ from django_durable.exceptions import (
     SignalTimeout,
 )
 from django_durable.journal import Known, check_name
-from django_durable.models import Job
 from django_durable.store import Checkpoint
 
 if TYPE_CHECKING:
     from django_durable.context import JobContext
+    from django_durable.models import Job
 
 
 def begin_sleep(context: JobContext, name: str, until: timedelta | datetime) -> float | None:
@@ -158,6 +158,8 @@ def gather(context: JobContext, jobs: Sequence[Job], *, return_exceptions: bool)
 
 
 def _ended(ids: Sequence[UUID]) -> dict[UUID, Job]:
+    from django_durable.models import Job
+
     found = Job.all_objects.filter(pk__in=set(ids)).only(
         "id", "name", "status", "return_value", "cancel_reason", "root_id"
     )
@@ -179,6 +181,8 @@ def _result(job: Job, ended: Job) -> Any:
 
 
 def _refuse_ancestors(context: JobContext, ids: Sequence[UUID]) -> None:
+    from django_durable.models import Job
+
     above: UUID | None = context.right[0]
     while above is not None:
         if above in ids:
