@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -468,3 +470,16 @@ class TestDifferencesToCronsim:
         theirs = next(CronSim("*/7 12 * * *", before.astimezone(there)))
         assert (ours.astimezone(there).hour, ours.astimezone(there).minute) == (12, 0)
         assert (theirs.hour, theirs.minute) == (12, 35)
+
+
+PAGE = Path(__file__).parent.parent / "docs" / "howto" / "schedules-and-clock-changes.md"
+ROW = re.compile(r"^\| `([^`]+)` \| ([\w/]+) \| (\d{4}-\d\d-\d\d) \| ([^|]+) \|$", re.MULTILINE)
+
+
+def test_page_says_what_runs_when() -> None:
+    rows = ROW.findall(PAGE.read_text())
+    assert len(rows) > 20
+    for expression, zone, day, said in rows:
+        runs = runs_on(expression, zone, date.fromisoformat(day))
+        shown = [f"{run[:-2]}:{run[-2:]}" for run in runs]
+        assert said in (", ".join(shown) or "never", f"{len(runs)} times"), (expression, zone, day)

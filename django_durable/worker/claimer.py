@@ -175,6 +175,9 @@ class Claimer:
         now = time.monotonic()
         if not self._options.maintenance or now < self._upkeep_at:
             return
+        if 0 < self._upkeep_at < now - self._options.lease / 2:
+            # This process was frozen, as others may have been: let them renew first.
+            self._rescue_from = now + self._options.lease
         self._upkeep_at = now + min(self._options.lease / 4, 2.0)
         db = store.connection()
         store.forget_dead(db, FORGET_WORKERS_AFTER)

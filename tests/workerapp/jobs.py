@@ -24,7 +24,7 @@ from django_durable import (
     RetryJob,
     job,
 )
-from django_durable.models import DeadLetter
+from django_durable.models import DeadLetter, Job
 from tests.workerapp.notes import Notes
 
 AT_ONCE = Backoff(initial=timedelta(0), jitter=0.0)
@@ -139,6 +139,17 @@ def reject_once(context: JobContext, folder: str, delay: float) -> int:
     if not context.job.rejections:
         raise RejectJob(delay=timedelta(seconds=delay))
     return context.attempt
+
+
+@job(takes_context=True, backoff=AT_ONCE)
+def cancel_itself(context: JobContext, then: str) -> str:
+    """Ask for its own cancellation, then fail, or reject itself, or return."""
+    Job.objects.get(pk=context.job.pk).cancel("by itself")
+    if then == "raise":
+        raise FlakyError("on the way out")
+    if then == "reject":
+        raise RejectJob
+    return "returned"
 
 
 class WeirdError(Exception):

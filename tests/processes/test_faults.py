@@ -1,0 +1,94 @@
+"""A child that is killed between two statements: nothing is lost, nothing is recorded twice."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+
+import pytest
+
+from django_durable.models import DeadLetter, Job
+from tests.processes.harness import wait_for, wait_for_end
+from tests.workerapp import jobs
+
+# The points of a run, and the statements that a child makes while it runs these jobs.
+POINTS = [
+    "after_claim",
+    "before_record",
+    "find_lanes",
+    "claim",
+    "claim:2",
+    "record_success",
+    "lock_with_waiters",
+    "record_failure",
+    "record_failure:2",
+    "give_back",
+    "lock_requested",
+    "cancel_claimed",
+    "lock_lost",
+    "take_hooks",
+    "take_hooks:3",
+    "settle_hooks",
+]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_child_killed_at_a_statement_loses_and_doubles_nothing(
+    start, notes, folder, queue, point
+):
+    work = jobs.work.using(queue_name=queue).enqueue(folder, "work")
+    flaky = jobs.flaky.using(queue_name=queue, max_attempts=5).enqueue(folder, 1)
+    doomed = jobs.flaky.using(queue_name=queue, max_attempts=2).enqueue(folder)
+    rejected = jobs.reject_once.using(queue_name=queue).enqueue(folder, 0.1)
+    cancel_itself = jobs.cancel_itself.using(queue_name=queue)
+    cancelled = [cancel_itself.enqueue(then) for then in ("raise", "reject")]
+    made = [work, flaky, doomed, rejected, *cancelled]
+    faulty = start("--lease", "2s", DURABLE_FAULT=point)
+
+    faulty.wait_for_line("was killed by signal 9")
+    faulty.send_all(signal.SIGKILL)
+    # It rescues what it finds and runs all to the end.
+    healthy = start("--lease", "2s")
+    ended = wait_for_end(*made)
+    wait_for(
+        "the hook",
+        lambda: len(notes.read("hook")) >= DeadLetter.objects.filter(job__in=made).count(),
+    )
+    healthy.stop()
+
+    work, flaky, doomed, rejected, *cancelled = ended
+    with healthy.explained():
+        assert work.status == Job.Status.SUCCESSFUL
+        assert flaky.status == Job.Status.SUCCESSFUL
+        assert doomed.status == Job.Status.DEAD
+        assert rejected.status == Job.Status.SUCCESSFUL
+        assert [job.status for job in cancelled] == [Job.Status.CANCELLED] * 2
+        for job in ended:
+            check_books(job)
+    # Each attempt of the books is a run, and there is no run without one.
+    runs = Counter(note["job"] for note in notes.read("run") if "job" in note)
+    for job in (flaky, doomed):
+        lost_before_start = job.attempts.filter(outcome="lost").count()
+        assert job.attempt - lost_before_start <= runs[str(job.pk)] <= job.attempt
+    if not point.startswith("settle_hooks"):
+        assert len(notes.read("hook", job=str(doomed.pk))) == 1
+    else:
+        # At least once: the hook ran, and the note of it was lost.
+        assert len(notes.read("hook", job=str(doomed.pk))) >= 1
+
+
+def check_books(job: Job) -> None:
+    """See that the row, its attempts and its dead letter tell one story."""
+    attempts = list(job.attempts.all())
+    numbers = [attempt.number for attempt in attempts]
+    assert job.finished_at is not None
+    assert job.attempt <= job.max_attempts
+    if job.status == Job.Status.SUCCESSFUL:
+        # The last one succeeded and has no row; all others have one each.
+        assert numbers == list(range(1, job.attempt))
+    elif job.status == Job.Status.DEAD:
+        assert numbers == list(range(1, job.attempt + 1))
+        assert job.dead_letter.attempt_count == job.attempt
+        assert attempts[-1].error_class == job.dead_letter.error_class
+    assert DeadLetter.objects.filter(job=job).count() == (job.status == Job.Status.DEAD)
+    assert (job.lease_until, job.claimer) == (None, None)
