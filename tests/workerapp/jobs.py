@@ -152,6 +152,15 @@ def cancel_itself(context: JobContext, then: str) -> str:
     return "returned"
 
 
+@job(takes_context=True, timeout=timedelta(hours=1), backoff=AT_ONCE)
+def fail_then_hold(context: JobContext, folder: str) -> int:
+    """Fail once, then wait until the test says go; return the number of the attempt."""
+    if context.attempt == 1:
+        raise FlakyError("at first")
+    hold.func(context, folder, "again")
+    return context.attempt
+
+
 class WeirdError(Exception):
     """Be an error that can't be printed."""
 

@@ -1,0 +1,178 @@
+"""The end of a worker: SIGTERM, the shutdown timeout, a second signal, an operator's drain."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from django_durable.models import Job, Worker
+from tests.processes.harness import fresh, is_alive, status_of, wait_for, wait_for_status
+from tests.workerapp import jobs
+
+SOON = 20
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_lets_what_runs_finish_and_claims_nothing_more(start, notes, folder, queue, number):
+    worker = start("--concurrency", "2", "--lease", "2s")
+    running = [
+        jobs.hold.using(queue_name=queue).enqueue(folder, "plain"),
+        jobs.async_hold.using(queue_name=queue).enqueue(folder, "loop"),
+    ]
+    waiting = jobs.noop.using(queue_name=queue).enqueue()
+    wait_for("the starts", lambda: len(notes.read("start")) == 2)
+    row = worker.row()
+
+    worker.send(number)
+    worker.wait_for_line("Stopping")
+    # Renewed while they drain, over more than a lease, and shown as draining.
+    before = [fresh(job).lease_until for job in running]
+    wait_for(
+        "the renewals",
+        lambda: all(
+            (fresh(job).lease_until - lease).total_seconds() > 2.5
+            for job, lease in zip(running, before, strict=True)
+        ),
+    )
+    assert Worker.objects.get(pk=row.pk).draining
+    notes.let_go()
+
+    assert worker.wait() == 0
+    assert not worker.family()
+    assert [status_of(job) for job in running] == [Job.Status.SUCCESSFUL] * 2
+    assert (status_of(waiting), fresh(waiting).attempt) == (Job.Status.READY, 0)
+    assert not Worker.objects.filter(pk=row.pk).exists()
+
+
+def test_a_stop_of_the_whole_group_drains_too(start, notes, folder, queue):
+    worker = start()
+    job = jobs.hold.using(queue_name=queue).enqueue(folder)
+    wait_for("the start", lambda: notes.read("start"))
+
+    worker.send_all(signal.SIGTERM)
+    worker.wait_for_line("Stopping")
+    notes.let_go()
+
+    assert worker.wait() == 0
+    assert (status_of(job), fresh(job).attempt) == (Job.Status.SUCCESSFUL, 1)
+
+
+@pytest.mark.parametrize("how", ["timeout", "second signal"])
+def test_what_does_not_finish_is_given_back_at_once_and_uncounted(start, notes, folder, queue, how):
+    worker = start("--shutdown-timeout", "1s" if how == "timeout" else "60s", "--lease", "60s")
+    first = jobs.hold.using(queue_name=queue).enqueue(folder, "first")
+    retried = jobs.fail_then_hold.using(queue_name=queue).enqueue(folder)
+    on_loop = jobs.async_hold.using(queue_name=queue).enqueue(folder, "loop")
+    made = (first, retried, on_loop)
+    wait_for("the starts", lambda: len(notes.read("start")) == 3)
+    places = [fresh(job).run_after for job in made]
+
+    worker.send(signal.SIGTERM)
+    worker.wait_for_line("Stopping")
+    if how == "second signal":
+        worker.send(signal.SIGTERM)
+    assert worker.wait(20) == 0
+
+    assert not worker.family()
+    for job, place in zip(made, places, strict=True):
+        assert status_of(job) == Job.Status.READY
+        assert fresh(job).run_after == place
+    assert (fresh(first).attempt, fresh(first).attempts.count()) == (0, 0)
+    assert fresh(first).started_at is None
+    assert (fresh(retried).attempt, fresh(retried).attempts.count()) == (1, 1)
+    # And run to their end by the next worker.
+    notes.let_go()
+    start()
+    assert first.result(SOON) == "first"
+    assert retried.result(SOON) == 2
+    assert fresh(first).attempt == 1
+
+
+def test_a_cancel_works_during_the_drain(start, notes, folder, queue):
+    worker = start()
+    plain = jobs.check_until_cancelled.using(queue_name=queue).enqueue(folder)
+    on_loop = jobs.async_hold.using(queue_name=queue).enqueue(folder)
+    wait_for("the starts", lambda: len(notes.read("start")) == 2)
+    worker.send(signal.SIGTERM)
+    worker.wait_for_line("Stopping")
+
+    assert {job.cancel("no more") for job in (plain, on_loop)} == {"requested"}
+
+    assert worker.wait() == 0
+    assert [status_of(job) for job in (plain, on_loop)] == [Job.Status.CANCELLED] * 2
+
+
+def test_a_cancelled_job_that_is_given_back_ends_cancelled(start, notes, folder, queue):
+    worker = start("--shutdown-timeout", "60s")
+    job = jobs.hold.using(queue_name=queue).enqueue(folder)
+    wait_for("the start", lambda: notes.read("start"))
+    assert job.cancel("given up") == "requested"
+
+    for _ in range(2):
+        worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 0
+    job = fresh(job)
+    assert (job.status, job.cancel_reason) == (Job.Status.CANCELLED, "given up")
+
+
+def test_an_operator_drains_a_worker_by_its_row(start, notes, folder, queue):
+    worker = start("--lease", "4s")
+    job = jobs.hold.using(queue_name=queue).enqueue(folder)
+    wait_for("the start", lambda: notes.read("start"))
+
+    Worker.objects.filter(pk=worker.row().pk).update(draining=True)
+    worker.wait_for_line("Stopping")
+    assert worker.process.poll() is None
+    notes.let_go()
+
+    assert worker.wait() == 0
+    assert status_of(job) == Job.Status.SUCCESSFUL
+
+
+def test_a_stop_right_after_the_start_leaves_nothing(start, queue):
+    worker = start()
+    job = jobs.noop.using(queue_name=queue).enqueue()
+    wait_for("a child", worker.children)
+
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 0
+    assert not worker.family()
+    assert status_of(job) in (Job.Status.READY, Job.Status.SUCCESSFUL)
+
+
+def test_a_worker_whose_child_is_frozen_stops_at_the_timeout(start, notes, folder, queue):
+    worker = start("--shutdown-timeout", "1s")
+    job = jobs.hold.using(queue_name=queue).enqueue(folder)
+    (note,) = wait_for("the start", lambda: notes.read("start"))
+    os.kill(note["pid"], signal.SIGSTOP)
+    asked_at = time.monotonic()
+
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 0
+    assert time.monotonic() - asked_at < 10
+    assert not is_alive(note["pid"])
+    assert (status_of(job), fresh(job).attempt) == (Job.Status.READY, 0)
+
+
+@pytest.mark.stress
+def test_a_stop_at_any_moment_after_the_start_strands_nothing(start, folder, queue):
+    import random
+
+    made = [jobs.work.using(queue_name=queue).enqueue(folder, str(n), 0.02) for n in range(400)]
+    for _ in range(200):
+        worker = start("--lease", "60s", "--concurrency", "4")
+        wait_for("a child", worker.children)
+        pause = random.random() * 1.5  # noqa: S311
+        with_deadline = time.monotonic() + pause
+        wait_for("the moment", lambda end=with_deadline: time.monotonic() > end)
+        worker.stop()
+        assert not Job.objects.in_queue(queue).running().exists()
+    start()
+    for job in made:
+        assert wait_for_status(job, Job.Status.SUCCESSFUL).attempt == 1
