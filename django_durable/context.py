@@ -88,6 +88,11 @@ class JobContext:
         """Return when this stretch times out by the database's clock, or None."""
         return None if self._timeout is None else self.claim.claimed_at + self._timeout
 
+    @property
+    def is_async(self) -> bool:
+        """Tell whether the run belongs on an event loop; an undo job's never does."""
+        return self.job_type.is_async and "undo" not in self.claim.metadata
+
     @cached_property
     def job(self) -> Job:
         """Return the job as it was claimed."""

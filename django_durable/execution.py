@@ -27,6 +27,7 @@ from django_durable.exceptions import (
 from django_durable.jobtypes import JobType, Unset
 from django_durable.outcomes import Abandoned, Outcome, ParkedRun, Rejected
 from django_durable.store import Claim, Failure, Right, Success
+from django_durable.undoing import UNDO, undo
 
 if TYPE_CHECKING:
     from django_durable.context import JobContext
@@ -78,6 +79,8 @@ def _prepare(context: JobContext) -> functools.partial[Any] | Rejected:
     kwargs = payloads.decode(claim.kwargs) if claim.kwargs != "{}" else {}
     if options.accept is not None and not options.accept(context.job):
         return Rejected(context.right, rejection_delay(claim))
+    if UNDO in claim.metadata:
+        return functools.partial(undo, context)
     if options.takes_context:
         return functools.partial(context.job_type.func, context, *args, **kwargs)
     return functools.partial(context.job_type.func, *args, **kwargs)

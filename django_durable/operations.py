@@ -18,7 +18,7 @@ from django_durable import notifications, payloads, signals, store
 from django_durable.choices import JobStatus
 from django_durable.conf import conf
 from django_durable.durations import parse_rate
-from django_durable.exceptions import AlreadyReplayed
+from django_durable.exceptions import AlreadyReplayed, DurableError
 from django_durable.fields import Undecodable
 from django_durable.jobtypes import Unset, registry
 from django_durable.journal import check_name
@@ -109,6 +109,7 @@ def replay(
 ) -> Job:
     """Make a new job of a dead one; see `DeadLetter.replay`. `by` says who did."""
     db = _connection(letter._state.db)
+    _refuse_while_undoing(letter)
     replayed = store.replay(
         db,
         letter.pk,
@@ -124,6 +125,14 @@ def replay(
         raise DeadLetter.DoesNotExist(f"the dead letter {letter.pk} is gone")
     letter.refresh_from_db()
     return _announced(db, replayed)
+
+
+def _refuse_while_undoing(letter: DeadLetter) -> None:
+    undoing = letter.job.children.filter(metadata__has_key="undo", finished_at__isnull=True).first()
+    if undoing is not None:
+        raise DurableError(
+            f"{letter.job_id} can be replayed once its undo job {undoing.pk} has ended"
+        )
 
 
 def _announced(db: BaseDatabaseWrapper, made: store.Replayed) -> Job:
@@ -217,6 +226,9 @@ def replay_all(letters: DeadLetterQuerySet, *, rate: str | None = None, by: str 
             jobs.append(replay(letter, delay=gap * len(jobs), by=by))
         except (AlreadyReplayed, DeadLetter.DoesNotExist):
             # Somebody else was quicker, which is as good.
+            continue
+        except DurableError:
+            # Its undo job is not done yet; the next bulk replay finds it.
             continue
     return jobs
 

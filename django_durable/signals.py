@@ -19,7 +19,6 @@ job_dead_lettered = Signal()  # job, dead_letter
 job_cancelled = Signal()  # job, reason
 job_parked = Signal()  # job, attempt
 lease_lost = Signal()  # job, attempt
-step_recorded = Signal()  # job, step
 
 logger = logging.getLogger("django_durable")
 

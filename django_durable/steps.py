@@ -117,6 +117,11 @@ class StepRun:
         delay = self.policy.backoff.delay(tries).total_seconds()
         self._wait_for_next(text, tries, delay)
 
+    def give_up(self, error: BaseException) -> None:
+        """Record an error that another try might have mended, since there is none left."""
+        text = ErrorText.from_exception(error)
+        self._write(StepStatus.FAILED, error_class=text.error_class, message=text.message)
+
     def _wait_for_next(self, text: ErrorText, tries: int, delay: float) -> None:
         checkpoint = self._checkpoint(
             StepStatus.PENDING,

@@ -149,6 +149,16 @@ def gather(context: JobContext, jobs: Sequence[Job], *, return_exceptions: bool)
         context.park(awaited=waiting)
         # All have ended between the look and the park.
         ended = _ended(ids)
+    return _in_order(jobs, ended, return_exceptions=return_exceptions)
+
+
+def results_of(jobs: Sequence[Job], *, return_exceptions: bool) -> list[Any]:
+    """Return the results of jobs that have all ended, in order, as `gather` does."""
+    ended = _ended([job.pk for job in jobs])
+    return _in_order(jobs, ended, return_exceptions=return_exceptions)
+
+
+def _in_order(jobs: Sequence[Job], ended: dict[UUID, Job], *, return_exceptions: bool) -> list[Any]:
     answers = [_result(job, ended[job.pk]) for job in jobs]
     if not return_exceptions:
         for answer in answers:

@@ -32,6 +32,7 @@ FIELDS = (
     "attempt",
     "rejections",
     "due_at",
+    "waits_for",
     "concurrency_key",
     "key_hash",
 )
@@ -102,6 +103,9 @@ def _awaited(ids: list[UUID]) -> dict[UUID, Counter[str]]:
 
 
 def _parked(job: Any, awaited: Counter[str] | None) -> str:
+    if job.waits_for is not None:
+        limit = f" until {_moment(job.due_at)}" if job.due_at else ""
+        return f"waiting for signal {job.waits_for!r}{limit}"
     if awaited is None:
         # Without a timer nothing but an event can wake it, and none is recorded.
         return f"sleeping until {_moment(job.due_at)}" if job.due_at else "waiting to be woken"

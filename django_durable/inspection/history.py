@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 from django.db.models import OuterRef, Subquery
 
-from django_durable.choices import AttemptOutcome, JobStatus
+from django_durable.choices import AttemptOutcome, JobStatus, StepStatus
 from django_durable.models import Attempt, DeadLetter, Job
 
 if TYPE_CHECKING:
     from django_durable.querysets import JobQuerySet
+
+# A history of more checkpoints is shown in part; the table of steps has all.
+MOST_STEPS = 500
 
 # How an attempt ended, as the verb of a sentence.
 ENDINGS: dict[str, str] = {
@@ -47,7 +50,7 @@ def with_errors(jobs: JobQuerySet) -> JobQuerySet:
 
 def timeline(job: Job, limit: int = 100) -> list[Entry]:
     """Return what happened to the job, oldest first, with its last `limit` failed attempts."""
-    entries = [*_birth(job), *_attempts(job, limit), *_end(job)]
+    entries = [*_birth(job), *_attempts(job, limit), *_steps(job), *_signals(job), *_end(job)]
     # The sort keeps the order of what happened at one moment.
     return sorted(entries, key=lambda entry: entry.at)
 
@@ -77,6 +80,27 @@ def _attempts(job: Job, limit: int) -> Iterator[Entry]:
     latest_failed = bool(failed) and failed[0].number == job.attempt
     if job.attempt and job.claimed_at is not None and not latest_failed:
         yield _started(job.claimed_at, job.attempt, job.worker or "")
+
+
+def _steps(job: Job) -> Iterator[Entry]:
+    for step in job.steps.order_by("ordinal").defer("value", "undo_call")[:MOST_STEPS]:
+        what = f"{step.kind} {step.name!r}"
+        if step.status == StepStatus.PENDING:
+            until = f" until {step.wake_at:%Y-%m-%d %H:%M:%S} UTC" if step.wake_at else ""
+            yield Entry(step.started_at, "waiting", f"{what} waits{until}")
+        elif step.finished_at is not None:
+            took = (step.finished_at - step.started_at).total_seconds()
+            error = f": {step.error_class}: {step.message}" if step.error_class else ""
+            yield Entry(
+                step.finished_at,
+                f"step_{step.status}",
+                f"{what} {step.status} after {took:.3f} s{error}",
+            )
+
+
+def _signals(job: Job) -> Iterator[Entry]:
+    for signal in job.signals.order_by("received_at").defer("payload")[:MOST_STEPS]:
+        yield Entry(signal.received_at, "signal", f"signal {signal.name!r} received")
 
 
 def _started(at: datetime, number: int, worker: str) -> Entry:

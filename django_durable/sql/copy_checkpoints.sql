@@ -13,5 +13,4 @@ SELECT
 FROM durable_step AS s
 WHERE
     s.job_id = %(old)s AND s.status = 'succeeded' AND NOT s.compensated
-    AND s.kind <> 'compensation'
     AND (%(before)s::int IS NULL OR s.ordinal < %(before)s::int)

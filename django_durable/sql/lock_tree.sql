@@ -6,7 +6,8 @@ WITH RECURSIVE tree AS (
     SELECT child.id, child.finished_at
     FROM tree
     INNER JOIN durable_job AS child ON tree.id = child.parent_id
-    WHERE %(whole)s
+    -- An undo job is cancelled only by name.
+    WHERE %(whole)s AND NOT child.metadata ? 'undo'
 ),
 living AS MATERIALIZED (SELECT id FROM tree WHERE finished_at IS NULL)
 SELECT j.id, j.id IN (SELECT id FROM living) AS in_tree

@@ -17,6 +17,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable import faults
 from django_durable.conf import conf
+from django_durable.uuid7 import uuid7
 
 NO_OFFSET = timedelta(0)
 T = TypeVar("T")
@@ -145,6 +146,17 @@ def ending(db: BaseDatabaseWrapper, verb: Callable[[], T]) -> T:
 def lock_with_waiters(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> set[UUID]:
     """Lock jobs that may end and all that wait for them, in the one order; return whose locks."""
     return {row[0] for row in rows(db, "lock_with_waiters", ids=list(ids))}
+
+
+def bear_undos(db: BaseDatabaseWrapper, ended: Sequence[UUID]) -> set[str]:
+    """Make the undo jobs of what has just died or been cancelled; return the queues they are in.
+
+    To be called in the transaction that ended them, so that no job is dead without its undo job.
+    """
+    if not ended:
+        return set()
+    new = [uuid7() for _ in ended]
+    return {row[0] for row in rows(db, "bear_undos", ended=list(ended), new=new)}
 
 
 def wake_waiters(db: BaseDatabaseWrapper, ended: Sequence[UUID], locked: set[UUID]) -> set[str]:

@@ -101,6 +101,11 @@ def read_signal(db: BaseDatabaseWrapper, job: UUID, name: str) -> str | None:
     return found[0][0] if found else None
 
 
+def mark_compensated(db: BaseDatabaseWrapper, job: UUID, undo: UUID) -> None:
+    """Note on a job's steps what its undo job has taken back."""
+    rows(db, "mark_compensated", job=job, undo=undo)
+
+
 @dataclass(frozen=True)
 class Sent:
     """Tell whether a signal reached a job that lives, and which queue got work by it."""

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.choices import JobStatus
-from django_durable.store.base import atomic, ending, rows, wake_waiters
+from django_durable.store.base import atomic, bear_undos, ending, rows, wake_waiters
 from django_durable.store.enqueueing import LOCK_NAMESPACE, LOCK_TREE
 from django_durable.store.recording import Keep
 
@@ -49,7 +49,8 @@ def cancel(
             )
         )
         ended = [change.id for change in changed if change.status is JobStatus.CANCELLED]
-        return changed, frozenset(wake_waiters(db, ended, set(locked)))
+        undoing = bear_undos(db, ended)
+        return changed, frozenset(wake_waiters(db, ended, set(locked)) | undoing)
 
     return ending(db, cancel_locked)
 

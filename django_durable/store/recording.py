@@ -19,6 +19,7 @@ from django_durable.choices import FINISHED, AttemptOutcome, DeathReason, JobSta
 from django_durable.errortext import ErrorText
 from django_durable.store.base import (
     atomic,
+    bear_undos,
     ending,
     literal,
     lock_with_waiters,
@@ -221,7 +222,7 @@ def _after_failure(
 ) -> Recorded:
     ended = tuple(_as_ended(*row) for row in found)
     final = [end.id for end in ended if end.status is not JobStatus.READY]
-    queues = wake_waiters(db, final, locked)
+    queues = bear_undos(db, final) | wake_waiters(db, final, locked)
     queues |= {end.queue_name for end in ended if end.status is JobStatus.READY}
     return Recorded(frozenset(), ended, frozenset(queues))
 
@@ -292,6 +293,7 @@ def release(
             default_keep_completed=keep.completed,
             **whose,
         )
+        bear_undos(db, [row[0] for row in ended])
         wake_waiters(db, [row[0] for row in ended], locked)
         return [Released(row[0], row[1], JobStatus.CANCELLED, *row[2:]) for row in ended]
 

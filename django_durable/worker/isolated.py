@@ -26,7 +26,7 @@ def run(sender: Any, text: str) -> None:
     job_type = registry.get(claim.name)
     timeout = execution.timeout_of(claim.options, job_type)
     context = JobContext(claim, job_type, timeout)
-    if job_type.is_async:
+    if context.is_async:
         outcome = asyncio.run(execution.aexecute(context))
     else:
         outcome = execution.execute(context)

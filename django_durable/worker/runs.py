@@ -22,7 +22,7 @@ class Run:
         self.context = context
         self.right = context.right
         self.is_isolated = context.options.isolation == "process"
-        self.is_async = context.job_type.is_async and not self.is_isolated
+        self.is_async = context.is_async and not self.is_isolated
         self.deadline = deadline
         self.took = 0.0
         self._task: asyncio.Task[Any] | None = None

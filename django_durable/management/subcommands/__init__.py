@@ -4,12 +4,24 @@ from django_durable.management.subcommands.base import Report, Subcommand
 from django_durable.management.subcommands.cancelling import Cancel
 from django_durable.management.subcommands.enqueueing import Enqueue
 from django_durable.management.subcommands.listing import Jobs, Status, Workers
+from django_durable.management.subcommands.rehearsing import ReplayCheck
 from django_durable.management.subcommands.replaying import Replay
 from django_durable.management.subcommands.showing import Show
+from django_durable.management.subcommands.signalling import Signal
 
 SUBCOMMANDS: dict[str, Subcommand] = {
     subcommand.name: subcommand
-    for subcommand in (Status(), Jobs(), Show(), Enqueue(), Cancel(), Replay(), Workers())
+    for subcommand in (
+        Status(),
+        Jobs(),
+        Show(),
+        Enqueue(),
+        Signal(),
+        Cancel(),
+        Replay(),
+        ReplayCheck(),
+        Workers(),
+    )
 }
 
 __all__ = ["SUBCOMMANDS", "Report", "Subcommand"]

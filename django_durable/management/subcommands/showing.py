@@ -17,7 +17,7 @@ from django_durable.management.subcommands.output import (
     printable,
     shortened,
 )
-from django_durable.models import DeadLetter, Job
+from django_durable.models import DeadLetter, Job, Step
 
 # What a person sees of long texts and lists; the JSON form has all.
 LONGEST_PAYLOAD = 2000
@@ -107,11 +107,36 @@ def _company(job: Job) -> dict[str, Any]:
     )
     return {
         "attempts": list(job.attempts.order_by("number").values(*columns)),
-        "steps": [],
-        "signals": [],
+        "steps": [_step(step) for step in job.steps.order_by("ordinal")],
+        "signals": [
+            {
+                "name": signal.name,
+                "received_at": signal.received_at,
+                **payload_entry("payload", signal.payload),
+            }
+            for signal in job.signals.order_by("received_at")
+        ],
         "children": list(job.children.order_by("pk").values("id", "name", "status")),
         "dead_letter": _letter(job.dead_letter),
         "timeline": [vars(entry) for entry in inspection.timeline(job)],
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {
+        "kind": step.kind,
+        "name": step.name,
+        "ordinal": step.ordinal,
+        "status": step.status,
+        "error_class": step.error_class,
+        "message": step.message,
+        "started_at": step.started_at,
+        "finished_at": step.finished_at,
+        "wake_at": step.wake_at,
+        "tries": step.tries,
+        "child": step.child_id,
+        "compensated": step.compensated,
+        **payload_entry("value", step.value),
     }
 
 

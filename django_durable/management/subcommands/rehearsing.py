@@ -1,0 +1,43 @@
+"""The subcommand that runs stored histories against today's code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from django_durable.management.subcommands.base import Report, Subcommand, several
+from django_durable.management.subcommands.filters import add_filters, filtered
+from django_durable.management.subcommands.output import Page
+from django_durable.models import Job
+from django_durable.rehearsal import check_histories
+
+
+class ReplayCheck(Subcommand):
+    """Find what a deploy of changed workflows would break."""
+
+    name = "replay-check"
+    help = "Run stored workflow histories against today's code, read only; exit 1 on findings."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the filters."""
+        add_filters(parser)
+
+    def run(self, options: dict[str, Any]) -> Report:
+        """Check them all."""
+        limit = options["limit"]
+        jobs = filtered(Job.objects.all(), options).order_by("-pk")
+        if limit is not None:
+            jobs = Job.objects.filter(pk__in=list(jobs.values_list("pk", flat=True)[:limit]))
+        count, found = check_histories(jobs)
+        findings = [vars(finding) for finding in found]
+        problems = [f"{several(findings, 'finding')} in {count} histories"] if findings else []
+        return Report(findings, problems, [] if findings else [f"{count} histories, no findings"])
+
+    def show(self, document: Any, page: Page) -> None:
+        """Write a table."""
+        if document:
+            page.table(
+                ["JOB", "JOB TYPE", "FINDING"],
+                [(row["job"], row["name"], row["text"]) for row in document],
+            )

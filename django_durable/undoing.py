@@ -1,0 +1,91 @@
+"""Undo jobs: take the compensable steps of a dead or cancelled job back, in reverse order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django_durable import store
+from django_durable.choices import StepKind, StepStatus
+from django_durable.exceptions import PermanentFailure, StopRun
+from django_durable.step_policy import policy_by_name
+from django_durable.steps import StepRun
+
+if TYPE_CHECKING:
+    from django_durable.context import JobContext
+    from django_durable.models import Step
+
+UNDO = "undo"
+
+
+class CompensationRun(StepRun):
+    """Be one compensation: a checkpoint of the undo job, named like the step it takes back."""
+
+    kind = StepKind.COMPENSATION
+
+
+def undo(context: JobContext) -> int:
+    """Do what an undo job does; return how many steps were taken back.
+
+    Each compensation is a checkpoint, so that a crash repeats none that is recorded. One that
+    fails for good is recorded and the rest go on; then the undo job fails for good, too.
+    """
+    from django_durable.models import Step
+
+    original = UUID(context.claim.metadata[UNDO])
+    steps = Step.objects.filter(
+        job_id=original, undo_name__isnull=False, status=StepStatus.SUCCEEDED, compensated=False
+    ).order_by("-ordinal")
+    failed = [step.name for step in list(steps) if not _take_back(context, original, step)]
+    if failed:
+        raise PermanentFailure(f"could not be taken back: {', '.join(failed)}")
+    return len(context.journal.load())
+
+
+def _take_back(context: JobContext, original: UUID, step: Step) -> bool:
+    args, kwargs = step.undo_call
+    compensate = _compensation(step.undo_name or "")
+    run = CompensationRun(context, step.name, compensate, (step.value, *args), kwargs)
+    try:
+        run.run()
+    except StopRun:
+        raise
+    except Exception as error:
+        if context.is_retryable(error):
+            if not _is_last(context):
+                raise
+            run.give_up(error)
+        return False
+    store.mark_compensated(store.connection(), original, context.claim.id)
+    return True
+
+
+def _is_last(context: JobContext) -> bool:
+    most = context.claim.max_attempts
+    return most is not None and context.attempt >= most
+
+
+def _compensation(name: str) -> Callable[..., Any]:
+    """Return the compensation of the step function of this name, which `@step` has registered."""
+    policy = policy_by_name(name)
+    parts = name.split(".")
+    while policy is None and len(parts) > 1:
+        parts.pop()
+        try:
+            import_module(".".join(parts))
+        except ImportError:
+            continue
+        policy = policy_by_name(name)
+        break
+    if policy is None or policy.compensate is None:
+        return _missing(name)
+    return policy.compensate
+
+
+def _missing(name: str) -> Callable[..., Any]:
+    def missing(*_: Any, **__: Any) -> None:
+        raise PermanentFailure(f"the step function {name} has no compensation in this code")
+
+    return missing
