@@ -18,9 +18,15 @@ RECONNECT_AFTER = 2.0
 class Listener:
     """Listen over a plain connection; without one, the polls of the children find everything."""
 
-    def __init__(self, work: Callable[[], None], cancel: Callable[[list[str]], None]) -> None:
+    def __init__(
+        self,
+        work: Callable[[], None],
+        cancel: Callable[[list[str]], None],
+        look_for_cancels: Callable[[], None],
+    ) -> None:
         self._work = work
         self._cancel = cancel
+        self._look_for_cancels = look_for_cancels
         self._connection: psycopg.Connection[Any] | None = None
         self._had_one = False
         self.loop = Loop("listener", self._step)
@@ -37,11 +43,14 @@ class Listener:
             self._had_one = True
             # Whatever was notified meanwhile is unheard.
             self._work()
+            self._look_for_cancels()
         try:
             for note in self._connection.notifies(timeout=0.5, stop_after=1):
                 if note.channel == notifications.READY:
                     self._work()
-                elif note.payload != "*":
+                elif note.payload == "*":
+                    self._look_for_cancels()
+                else:
                     self._cancel(note.payload.split(","))
         except psycopg.Error as error:
             logger.info("The listening connection is lost: %s", str(error).strip().split("\n")[0])

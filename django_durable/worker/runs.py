@@ -31,6 +31,7 @@ class Run:
         self.kill: Callable[[], None] | None = None
         self._settled = threading.Lock()
         self._timed_out = False
+        self._is_told = False
 
     def settle(self) -> bool:
         """Return True for the first caller only: its outcome is the one that counts."""
@@ -65,7 +66,13 @@ class Run:
             kill()
 
     def request_cancel(self) -> None:
-        """Let the run learn that somebody asked to cancel its job."""
+        """Let the run learn that somebody asked to cancel its job; once, however often it is told.
+
+        Async code that is cancelled may be busy with its cleaning up.
+        """
+        if self._is_told:
+            return
+        self._is_told = True
         self.context.cancel_requested = True
         self.context.stop(CancelRequested())
         self._interrupt()

@@ -44,7 +44,12 @@ class Supervisor:
             self.ask_to_stop,
             self._announce,
         )
-        self._listener = Listener(self._work, lambda ids: self._cancel(UUID(i) for i in ids))
+        self._listener = Listener(
+            self._work,
+            lambda ids: self._cancel(UUID(text) for text in ids),
+            # A renewal tells of each claim whether its job is to be cancelled.
+            self._renewer.loop.wake,
+        )
         self._watcher = Watcher() if options.reload else None
         self._wakeup, wakeup = socket.socketpair()
         self._wakeup.setblocking(False)

@@ -79,6 +79,18 @@ async def async_hold(context: JobContext, folder: str, label: str = "job") -> st
     return label
 
 
+@job(takes_context=True, timeout=timedelta(hours=1))
+async def clean_up_when_cancelled(context: JobContext, folder: str, seconds: float) -> None:
+    """Wait for a cancellation, then take some time to clean up."""
+    notes = Notes(folder)
+    notes.add("start")
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        await asyncio.sleep(seconds)
+        notes.add("cleaned")
+
+
 @job(takes_context=True, backoff=AT_ONCE)
 def work(context: JobContext, folder: str, label: str, seconds: float = 0.0) -> str:
     """Note the start and the end, and take some time between them."""
@@ -350,6 +362,20 @@ async def async_overrun(context: JobContext, folder: str) -> str:
         notes.add("cancelled")
         raise
     return "too late"
+
+
+@job(takes_context=True, timeout=timedelta(seconds=0.5), max_attempts=1, on_dead_letter=note_death)
+async def overrun_blocking_loop(context: JobContext, folder: str) -> str:
+    """Do what `overrun` does, and let nothing else run on the loop meanwhile."""
+    return overrun.func(context, folder)
+
+
+@job(takes_context=True, timeout=timedelta(seconds=0.5), retry_on=(), backoff=AT_ONCE)
+def overrun_unless_retried(context: JobContext, folder: str) -> int:
+    """Overrun in the first attempt only; return the number of the attempt."""
+    if context.attempt == 1:
+        Notes(folder).wait_to_go("overrun")
+    return context.attempt
 
 
 @job(takes_context=True, timeout=timedelta(hours=1))
