@@ -1,5 +1,8 @@
 """What this machine and this PostgreSQL can do at most, in bare psycopg on narrow tables.
 
+`narrow_job` has the least that a queue can do with: an order, a queue, when it is due, the
+arguments, and an index for claims.
+
 A figure of a queue says little without them: they are measured in the same run, in turn with it.
 """
 
@@ -17,14 +20,18 @@ TABLES = """
 CREATE TABLE narrow_row (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, args text NOT NULL);
 CREATE TABLE narrow_job (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue text NOT NULL,
     state smallint NOT NULL DEFAULT 0,
+    due timestamptz NOT NULL DEFAULT now(),
     args text NOT NULL
 );
-CREATE INDEX narrow_job_ready ON narrow_job (id) WHERE state = 0;
+CREATE INDEX narrow_job_ready ON narrow_job (queue, due, id) WHERE state = 0;
 """
 CLAIM = """
 WITH picked AS MATERIALIZED (
-    SELECT id FROM narrow_job WHERE state = 0 ORDER BY id LIMIT %s FOR NO KEY UPDATE SKIP LOCKED
+    SELECT id FROM narrow_job
+    WHERE queue = 'default' AND state = 0 AND due <= now()
+    ORDER BY due, id LIMIT %s FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE narrow_job AS j SET state = 1 FROM picked WHERE j.id = picked.id RETURNING j.id, j.args
 """
@@ -54,7 +61,9 @@ class Limits:
         count = 20_000 // self._scale
         self._db.execute("TRUNCATE narrow_job")
         self._db.execute(
-            "INSERT INTO narrow_job (args) SELECT '[1]' FROM generate_series(1, %s)", [count]
+            "INSERT INTO narrow_job (queue, args)"
+            " SELECT 'default', '[1]' FROM generate_series(1, %s)",
+            [count],
         )
         self._db.execute("VACUUM ANALYZE narrow_job")
         return self._rate(count, _claim_and_complete)
@@ -86,6 +95,6 @@ def _claim_and_complete(db: Connection) -> None:
 
 
 def _copy(db: Connection, count: int) -> None:
-    with db.cursor() as cursor, cursor.copy("COPY narrow_job (args) FROM STDIN") as copy:
+    with db.cursor() as cursor, cursor.copy("COPY narrow_job (queue, args) FROM STDIN") as copy:
         for number in range(count):
-            copy.write_row((f"[{number}]",))
+            copy.write_row(("default", f"[{number}]"))
