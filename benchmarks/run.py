@@ -61,6 +61,18 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return asked
 
 
+def command(asked: argparse.Namespace) -> str:
+    """Return the command that measures the same again, wherever its output goes."""
+    words = ["python benchmarks/run.py"]
+    if asked.quick:
+        words.append("--quick")
+    if asked.rounds:
+        words.append(f"--rounds {asked.rounds}")
+    if asked.peers:
+        words.append(f"--peers {','.join(asked.peers)}")
+    return " ".join([*words, *asked.cases])
+
+
 def main(argv: list[str]) -> int:
     """Run what was asked for; 1 if a case failed, however the targets stand."""
     asked = parse(argv)
@@ -68,7 +80,7 @@ def main(argv: list[str]) -> int:
         os.environ["DATABASE_URL"] = server.url
         os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.app.settings"
         django.setup()
-        return session.run(server, asked, f"python benchmarks/run.py {' '.join(argv)}".strip())
+        return session.run(server, asked, command(asked))
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ def test_quick_run_says_on_what_it_ran_with_stock_durability(quick_run: Any) -> 
     assert machine["fsync"] == machine["synchronous_commit"] == "on"
     assert {"CPU", "memory", "kernel", "Python", "Django", "psycopg", "PostgreSQL"} <= set(machine)
     assert machine["PostgreSQL"] in page
+    assert "`python benchmarks/run.py --quick`" in page
 
 
 @pytest.mark.timeout(300)

@@ -73,6 +73,7 @@ class PeerRun:
     def __init__(self, bench: Bench, peer: Peer) -> None:
         self._bench = bench
         self._peer = peer
+        self._title = f"{peer.title} {environments.version(peer.name)}"
         bench.say(f"{peer.title}: its environment")
         self._python = environments.make(peer.name)
         self._database = f"peer_{peer.name}"
@@ -85,19 +86,19 @@ class PeerRun:
         single, many = bench.size(2000, 200), bench.size(20_000, 1000)
         yield bench.compare(
             case,
-            f"{peer.title}: enqueue, one per transaction, one process",
+            f"{self._title}: enqueue, one per transaction, one process",
             lambda: self._call("enqueue", single),
             "commits",
         )
         yield bench.compare(
             case,
-            f"{peer.title}: bulk enqueue of {many:,}",
+            f"{self._title}: bulk enqueue of {many:,}",
             lambda: self._call("enqueue-many", many),
             "copy",
         )
         yield bench.compare(
             case,
-            f"{peer.title}: drain of {many:,}: {peer.how}",
+            f"{self._title}: drain of {many:,}: {peer.how}",
             lambda: self._drain(many),
             "claim+complete",
         )

@@ -28,6 +28,12 @@ def make(name: str) -> Path:
     return python
 
 
+def version(name: str) -> str:
+    """Return the pinned version of a peer, which its requirements name first."""
+    first = (HERE / f"requirements-{name}.txt").read_text().splitlines()[0]
+    return first.partition("==")[2]
+
+
 def program(name: str) -> Path:
     """Return the peer's program."""
     return HERE / f"{name}_peer.py"
