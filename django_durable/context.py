@@ -61,6 +61,7 @@ class JobContext:
         timeout: timedelta | None,
         lease: timedelta = timedelta(seconds=30),
         record: Recording | None = None,
+        recorded: Iterable[tuple[Any, ...]] | None = None,
     ) -> None:
         self.claim = claim
         self.job_type = job_type
@@ -74,7 +75,11 @@ class JobContext:
         self._stop: StopRun | None = None
         self._stopped: threading.Event | None = None
         self._record = record
-        self._atomic_depth = 0
+        self._recorded = recorded
+        # Of transactions that the run did not open; async code meets them in another thread.
+        self._atomic_depth = (
+            len(store.connection().atomic_blocks) if self.options.takes_context else 0
+        )
 
     # Facts.
 
@@ -317,7 +322,7 @@ class JobContext:
     @cached_property
     def journal(self) -> Journal:
         """Return the memory of the run."""
-        return Journal(self.claim.id)
+        return Journal(self.claim.id, self._recorded)
 
     def guard(self) -> None:
         """Refuse a verb where it can't be durable, and end a run that is to end."""
@@ -372,9 +377,18 @@ class JobContext:
         faults.reach("before_park")
         # Said before it is true: from the commit on somebody else may run the job.
         self.is_parked = True
-        done = store.park(
-            store.connection(), self.right, awaited=awaited, signal=signal, checkpoint=checkpoint
-        )
+        try:
+            done = store.park(
+                store.connection(),
+                self.right,
+                awaited=awaited,
+                signal=signal,
+                checkpoint=checkpoint,
+            )
+        except Exception:
+            # If it was stored and only the answer is lost, the record of this error finds it.
+            self.is_parked = False
+            raise
         if done is store.Parked.PARKED:
             return True
         self.is_parked = False
@@ -386,8 +400,12 @@ class JobContext:
     def park(self, checkpoint: Checkpoint | None = None, *, awaited: Sequence[UUID] = ()) -> None:
         """Park and end the run, unless all that it would wait for has ended."""
         if self.try_park(checkpoint, awaited=awaited):
-            self.stop(RunParked())
-            self.raise_if_stopped()
+            self.end_parked()
+
+    def end_parked(self) -> None:
+        """End the run that has just parked, here and at whatever verb it may try yet."""
+        self.stop(RunParked())
+        self.raise_if_stopped()
 
     def clock(self) -> datetime:
         """Return about what the database's clock says, without asking it."""
@@ -417,7 +435,6 @@ class JobContext:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Make this the current context, if its function is a workflow."""
-        self._atomic_depth = len(store.connection().atomic_blocks) if self._is_workflow else 0
         token = current.set(self if self._is_workflow else None)
         try:
             yield

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django_durable import payloads, store
 from django_durable.choices import StepKind, StepStatus
 from django_durable.exceptions import DuplicateStep, DurableError
 
 LONGEST_NAME = 255
+# What PostgreSQL has no place for: NUL, and halves of surrogate pairs.
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+Row = tuple[Any, ...]
 
 
 @dataclass
@@ -34,11 +39,17 @@ class Known:
         return self.status is not StepStatus.PENDING
 
 
+def _known(ordinal: int, status: str, value: str | None, *others: Any) -> Known:
+    decoded = None if value is None else payloads.decode(value)
+    return Known(ordinal, StepStatus(status), decoded, *others)
+
+
 class Journal:
     """Know which checkpoints are recorded, which were reached in this run, and what comes next."""
 
-    def __init__(self, job: UUID) -> None:
+    def __init__(self, job: UUID, recorded: Iterable[Row] | None = None) -> None:
         self._job = job
+        self._recorded = recorded
         self._lock = threading.RLock()
         self._known: dict[tuple[str, str], Known] | None = None
         self._reached: set[tuple[str, str]] = set()
@@ -47,19 +58,13 @@ class Journal:
         self._missed = False
 
     def load(self) -> Mapping[tuple[str, str], Known]:
-        """Read the checkpoints, once."""
+        """Return the checkpoints; they are read once, unless they came with the claim."""
         with self._lock:
             if self._known is None:
-                # Late, as elsewhere under the context: its name is public without Django set up.
-                from django_durable.models import Step
-
-                found = Step.objects.filter(job_id=self._job).values_list(
-                    "kind", "name", "ordinal", "status", "value", "error_class", "message",
-                    "wake_at", "child_id", "tries",
-                )  # fmt: skip
-                self._known = {
-                    (row[0], row[1]): Known(row[2], StepStatus(row[3]), *row[4:]) for row in found
-                }
+                recorded = self._recorded
+                if recorded is None:
+                    recorded = store.read_checkpoints(store.connection(), [self._job])[self._job]
+                self._known = {(row[0], row[1]): _known(*row[2:]) for row in recorded}
                 self._last = max((known.ordinal for known in self._known.values()), default=0)
             return self._known
 
@@ -77,7 +82,7 @@ class Journal:
             self._reached.add(key)
             if known is None or not known.is_final:
                 self._missed = True
-            if known is not None:
+            if known is not None and kind is not StepKind.PATCH:
                 self._reached_last = max(self._reached_last, known.ordinal)
             return known
 
@@ -93,24 +98,33 @@ class Journal:
             known_all = self.load()
             assert isinstance(known_all, dict)  # noqa: S101 - it is our own
             known_all[(kind.value, name)] = known
-            self._reached_last = max(self._reached_last, known.ordinal)
 
     def is_replaying(self) -> bool:
         """Tell whether the run has not yet come to a verb that is not recorded."""
         return not self._missed and len(self._reached) < len(self.load())
 
     def has_later(self) -> bool:
-        """Tell whether a checkpoint is recorded that lies after all that were reached."""
+        """Tell whether a checkpoint is recorded that lies after all that were reached.
+
+        Those that are new in this run don't count as reached: code that was put in before the
+        recorded ones is no sign that they are behind. Nor do answers about patches count.
+        """
         with self._lock:
             return any(
-                known.ordinal > self._reached_last and key not in self._reached
+                known.ordinal > self._reached_last
+                and key not in self._reached
+                and key[0] != StepKind.PATCH
                 for key, known in self.load().items()
             )
 
 
 def check_name(name: object) -> None:
     """Refuse what can't name a checkpoint."""
-    if not isinstance(name, str) or not name or len(name) > LONGEST_NAME or "\x00" in name:
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name) <= LONGEST_NAME
+        or _UNSTORABLE.search(name) is not None
+    ):
         raise DurableError(
             f"a checkpoint's name must be a text of 1 to {LONGEST_NAME} characters,"
             f" not {name!r:.100}"

@@ -42,7 +42,10 @@ def _succeeded(job: Job, attempt: int, waited: float, took: float, **_: Any) -> 
 
 
 def _failed(job: Job, attempt: int, error: Any, will_retry: bool, took: float, **_: Any) -> None:
-    then = f"next attempt at {job.run_after:%H:%M:%S}" if will_retry else "no attempt is left"
+    then = "no attempt is left"
+    if will_retry:
+        soon = job.run_after <= datetime.now(UTC)
+        then = "next attempt at once" if soon else f"next attempt at {job.run_after:%H:%M:%S}"
     logger.warning(
         "%s %s failed in attempt %d after %.3f s: %s: %s; %s",
         job.name,

@@ -69,22 +69,33 @@ class Written:
 
 
 def record_checkpoints(db: BaseDatabaseWrapper, checkpoints: Sequence[Checkpoint]) -> Written:
-    """Record checkpoints of one run, in one commit or the caller's; see `record_for_many`."""
-    return record_for_many(db, checkpoints).get(checkpoints[0].right[0], Written(False))
+    """Record checkpoints of one run, in one commit or the caller's; see `record_for_many`.
+
+    Returns what became of the last.
+    """
+    return record_for_many(db, checkpoints)[-1]
 
 
 def record_for_many(
     db: BaseDatabaseWrapper, checkpoints: Sequence[Checkpoint]
-) -> dict[UUID, Written]:
-    """Record checkpoints of several runs in one statement; a lost claim's run is missing.
+) -> list[Written]:
+    """Record checkpoints of several runs in one statement; say what became of each, in order.
 
     A pending checkpoint is completed; a final one is never changed.
     """
     text = json.dumps([checkpoint.as_row() for checkpoint in checkpoints])
-    return {
-        row[0]: Written(True, row[1], row[4], row[5])
-        for row in rows(db, "record_checkpoints", checkpoints=text)
-    }
+    runs: dict[Right, Written] = {}
+    each: dict[tuple[Right, str, str], Written] = {}
+    for job, epoch, requested, kind, name, wake_at, now in rows(
+        db, "record_checkpoints", checkpoints=text
+    ):
+        runs[job, epoch] = Written(True, requested, None, now)
+        each[(job, epoch), kind, name] = Written(True, requested, wake_at, now)
+    lost = Written(False)
+    return [
+        each.get((made.right, made.kind.value, made.name), runs.get(made.right, lost))
+        for made in checkpoints
+    ]
 
 
 def lock_run(db: BaseDatabaseWrapper, right: Right) -> Written:
@@ -99,6 +110,19 @@ def read_signal(db: BaseDatabaseWrapper, job: UUID, name: str) -> str | None:
     """Return the latest payload of a signal, encoded, or None when there is none."""
     found = rows(db, "read_signal", id=job, name=name)
     return found[0][0] if found else None
+
+
+def read_checkpoints(
+    db: BaseDatabaseWrapper, jobs: Sequence[UUID]
+) -> dict[UUID, list[tuple[Any, ...]]]:
+    """Return what is recorded for each of the jobs: kind, name and the other columns of a step.
+
+    Values are encoded. A job that has recorded nothing has an empty list.
+    """
+    found: dict[UUID, list[tuple[Any, ...]]] = {job: [] for job in jobs}
+    for job, *columns in rows(db, "read_checkpoints", ids=list(jobs)):
+        found[job].append(tuple(columns))
+    return found
 
 
 def mark_compensated(db: BaseDatabaseWrapper, job: UUID, undo: UUID) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from django_durable import notifications, store
@@ -115,8 +116,9 @@ class Claimer:
             self._claims.look(db)
         sees_all = looked and now >= self._claims.full_from
         claimed = self._claims.claim(db, room, self._current_shunned(now))
+        recorded = self._recorded(claimed)
         for claim in claimed:
-            self._take(claim)
+            self._take(claim, recorded.get(claim.id))
         self.idle = was_idle and not claimed and sees_all
         self._found_nothing = not claimed
         if len(claimed) >= room:
@@ -148,7 +150,14 @@ class Claimer:
         self._shunned = {job: until for job, until in self._shunned.items() if until > now}
         return list(self._shunned)
 
-    def _take(self, claim: Claim) -> None:
+    def _recorded(self, claimed: list[Claim]) -> dict[UUID, list[Any]]:
+        """Read the checkpoints of the workflows among the claimed jobs, all in one query."""
+        workflows = [
+            claim.id for claim in claimed if registry.get(claim.name).options.takes_context
+        ]
+        return store.read_checkpoints(store.connection(), workflows) if workflows else {}
+
+    def _take(self, claim: Claim, recorded: list[Any] | None = None) -> None:
         job_type = registry.get(claim.name)
         timeout = timeout_of(claim.options, job_type)
         deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
@@ -158,6 +167,7 @@ class Claimer:
             timeout,
             lease=self._options.lease_duration,
             record=self._recorder.record_checkpoints,
+            recorded=recorded,
         )
         run = Run(context, deadline)
         self._runs.add(run)
