@@ -14,6 +14,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.dispatch import Signal
+
 from django_durable import signals, store
 from django_durable.choices import JobStatus
 from django_durable.context import as_job
@@ -22,7 +24,7 @@ from django_durable.jobtypes import registry
 from django_durable.models import DeadLetter, Job
 from django_durable.store import Ended
 from django_durable.worker import connections
-from django_durable.worker.loops import OUTAGE, Loop, logger
+from django_durable.worker.loops import Loop, logger
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.runs import Run
 
@@ -52,9 +54,7 @@ class Announcer:
         """Send `job_started`."""
         if signals.job_started.has_listeners(Job):
             attempt = run.context.attempt
-            self._put(
-                lambda: signals.send(signals.job_started, job=run.context.job, attempt=attempt)
-            )
+            self._put(lambda: _send(signals.job_started, job=run.context.job, attempt=attempt))
 
     def succeeded(self, run: Run) -> None:
         """Send `job_succeeded`."""
@@ -63,7 +63,7 @@ class Announcer:
 
     def _send_succeeded(self, run: Run) -> None:
         claim = run.context.claim
-        signals.send(
+        _send(
             signals.job_succeeded,
             job=as_job(claim, JobStatus.SUCCESSFUL),
             attempt=claim.attempt,
@@ -80,7 +80,7 @@ class Announcer:
         if job is None:
             return
         if end.status is not JobStatus.CANCELLED:
-            signals.send(
+            _send(
                 signals.job_failed,
                 job=job,
                 attempt=end.attempt,
@@ -90,9 +90,9 @@ class Announcer:
                 took=(end.now - end.claimed_at).total_seconds() if run is None else run.took,
             )
         if end.status is JobStatus.CANCELLED:
-            signals.send(signals.job_cancelled, job=job, reason=job.cancel_reason)
+            _send(signals.job_cancelled, job=job, reason=job.cancel_reason)
         elif end.status is JobStatus.DEAD:
-            signals.send(signals.job_dead_lettered, job=job, dead_letter=job.dead_letter)
+            _send(signals.job_dead_lettered, job=job, dead_letter=job.dead_letter)
 
     def failed_elsewhere(self, message: dict[str, Any]) -> None:
         """Tell of attempts whose end the supervisor recorded, since their child could not."""
@@ -116,14 +116,14 @@ class Announcer:
     def _send_cancelled(self, run: Run) -> None:
         job = Job.all_objects.filter(pk=run.right[0]).first()
         if job is not None:
-            signals.send(signals.job_cancelled, job=job, reason=job.cancel_reason)
+            _send(signals.job_cancelled, job=job, reason=job.cancel_reason)
 
     def parked(self, run: Run) -> None:
         """Send `job_parked`."""
         if signals.job_parked.has_listeners(Job):
             attempt = run.context.attempt
             self._put(
-                lambda: signals.send(
+                lambda: _send(
                     signals.job_parked,
                     job=as_job(run.context.claim, JobStatus.WAITING),
                     attempt=attempt,
@@ -133,9 +133,7 @@ class Announcer:
     def lost(self, run: Run) -> None:
         """Send `lease_lost`."""
         self._put(
-            lambda: signals.send(
-                signals.lease_lost, job=run.context.job, attempt=run.context.attempt
-            )
+            lambda: _send(signals.lease_lost, job=run.context.job, attempt=run.context.attempt)
         )
 
     def _step(self) -> float | None:
@@ -173,6 +171,14 @@ class Announcer:
             hook(letter)
         except BaseException:  # noqa: BLE001 - users' code
             logger.exception("on_dead_letter of %s failed for %s", letter.job.name, letter.job_id)
+
+
+def _send(signal: Signal, **named: Any) -> None:
+    try:
+        signals.send(signal, **named)
+    except BaseException:
+        # More than an Exception, which it would have taken.
+        logger.exception("A receiver of a signal failed, and those after it heard nothing")
 
 
 def ended_to_json(end: Ended) -> dict[str, Any]:
