@@ -295,3 +295,20 @@ def test_deleted_worker_rows_hide_no_job_from_rescue_and_come_back(start, notes,
     assert second.row().heartbeat_at - row.heartbeat_at > timedelta(0)
     notes.let_go()
     assert job.result(SOON) == "job"
+
+
+def test_the_hook_is_called_by_a_worker_that_knows_the_type(start, notes, folder, queue):
+    first = start("--lease", "2s")
+    job = jobs.hold.using(queue_name=queue, max_attempts=1).enqueue(folder)
+    wait_for("the start", lambda: notes.read("start"))
+    first.send_all(signal.SIGKILL)
+    ignorant = start("--lease", "2s", WITH_JOBS="0")
+
+    (job,) = wait_for_end(job)
+    assert (job.status, job.dead_letter.reason) == (Job.Status.DEAD, "lost")
+    ignorant.wait_for_line("Rescued")
+    ignorant.stop()
+    assert not notes.read("hook")
+
+    start("--lease", "2s")
+    wait_for("the hook", lambda: notes.read("hook", job=str(job.pk), reason="lost"))

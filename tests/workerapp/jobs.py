@@ -35,6 +35,20 @@ def note_death(letter: DeadLetter) -> None:
     Notes(letter.job.args[0]).add("hook", job=letter.job_id, reason=letter.reason)
 
 
+def note_and_raise(letter: DeadLetter) -> None:
+    """Note the death, then raise what the job was told to."""
+    note_death(letter)
+    raise _error(letter.job.args[1])
+
+
+def note_slowly(letter: DeadLetter) -> None:
+    """Note the death, and take as long as the test says."""
+    notes = Notes(letter.job.args[0])
+    notes.add("hook", job=letter.job_id)
+    notes.wait_to_go("hook")
+    notes.add("hook ends", job=letter.job_id)
+
+
 # Plain ones.
 
 
@@ -230,6 +244,28 @@ async def async_raising_in_task(kind: str) -> str:
     task = asyncio.get_running_loop().create_task(fail())
     await asyncio.wait([task])
     return "survived"
+
+
+@job(max_attempts=1, on_dead_letter=note_death)
+def die(folder: str, reason: str) -> object:
+    """Die of the reason that the test names."""
+    if reason == "permanent":
+        raise PermanentFailure("for good")
+    if reason == "exhausted":
+        raise FlakyError("the only attempt")
+    return object()
+
+
+@job(max_attempts=1, on_dead_letter=note_and_raise)
+def die_badly(folder: str, kind: str) -> None:
+    """Die, with a hook that fails."""
+    raise FlakyError("the only attempt")
+
+
+@job(max_attempts=1, on_dead_letter=note_slowly)
+def die_slowly(folder: str) -> None:
+    """Die, with a hook that takes its time."""
+    raise FlakyError("the only attempt")
 
 
 @job(max_attempts=1)
