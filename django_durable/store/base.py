@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from importlib import resources
@@ -49,7 +50,7 @@ def rows(db: BaseDatabaseWrapper, statement: str, **params: Any) -> list[tuple[A
     params["offset"] = clock_offset(db)
     if getattr(_thread, "prepares", False) and is_direct(db):
         with db.wrap_database_errors:
-            prepared = db.connection.durable_cursor.execute(sql(statement).encode(), params)
+            prepared = _own_cursor(db).execute(sql(statement).encode(), params)
             return prepared.fetchall() if prepared.description else []
     with db.cursor() as cursor:
         cursor.execute(sql(statement), params)
@@ -59,9 +60,30 @@ def rows(db: BaseDatabaseWrapper, statement: str, **params: Any) -> list[tuple[A
 def prepare_in_this_thread() -> None:
     """Let the store's statements of this thread be planned once a connection, as a worker wants.
 
-    Behind a pooler it changes nothing: prepared statements belong to a server process.
+    For threads that run no users' code, since the connection is set up for the store. Behind a
+    pooler it changes nothing: prepared statements belong to a server process.
     """
     _thread.prepares = True
+
+
+# The store's statements seek by index, whatever the statistics say of a table that changes so fast;
+# compiling them would take longer than running them.
+PLAN_BY_INDEX = """
+    SET enable_seqscan TO off; SET enable_hashjoin TO off; SET enable_mergejoin TO off;
+    SET jit TO off
+"""
+# A plan is kept until the next ANALYZE. Reading all of a small table is best, and would be kept
+# while a million jobs come in; so plans are only kept once the table has some size.
+PLANS_ARE_KEPT_FROM = 2**21
+CHOOSE_PLANS = """
+    SELECT set_config(
+        'plan_cache_mode',
+        CASE WHEN pg_relation_size('durable_job') < %s THEN 'force_custom_plan'
+            ELSE 'force_generic_plan' END,
+        FALSE
+    )
+"""
+CHOOSE_PLANS_EVERY = 5.0
 
 
 def relax_commits(db: BaseDatabaseWrapper) -> None:
@@ -77,9 +99,23 @@ def relax_commits(db: BaseDatabaseWrapper) -> None:
         db.connection.durable_relaxed = True
 
 
-def _binary_cursor(raw: psycopg.Connection[Any]) -> psycopg.Cursor[Any]:
-    cursor = psycopg.Cursor(raw)
-    cursor.format = psycopg.pq.Format.BINARY
+def _own_cursor(db: BaseDatabaseWrapper) -> psycopg.Cursor[Any]:
+    raw = db.connection
+    cursor: psycopg.Cursor[Any] | None = getattr(raw, "durable_cursor", None)
+    now = time.monotonic()
+    if cursor is None:
+        with db.cursor() as setting:
+            setting.execute(PLAN_BY_INDEX)
+        raw.durable_plans_at = now
+        # Django turns preparing off by default, for poolers' sake.
+        raw.prepare_threshold = 0
+        cursor = raw.durable_cursor = psycopg.Cursor(raw)
+        # Binary, since reading texts would cost a worker more than all else that it does.
+        cursor.format = psycopg.pq.Format.BINARY
+    if now >= raw.durable_plans_at:
+        raw.durable_plans_at = now + CHOOSE_PLANS_EVERY
+        with db.cursor() as setting:
+            setting.execute(CHOOSE_PLANS, [PLANS_ARE_KEPT_FROM])
     return cursor
 
 
@@ -96,11 +132,6 @@ def is_direct(db: BaseDatabaseWrapper) -> bool:
             cursor.execute("SELECT pg_backend_pid()")
             direct = bool(cursor.fetchone()[0] == raw.info.backend_pid)
         raw.durable_direct = direct
-        if direct:
-            # Django turns preparing off by default, for poolers' sake.
-            raw.prepare_threshold = 0
-            # Binary, since reading texts would cost a worker more than all else that it does.
-            raw.durable_cursor = _binary_cursor(raw)
     return direct
 
 

@@ -32,6 +32,8 @@ HIGHEST = 2**63 - 1
 START, END = (LOWEST, LOWEST), (HIGHEST, HIGHEST)
 # Pairs of key and lane that one statement visits at most.
 WIDEST = 5000
+# The step of the row that says that the keys were visited.
+BIG = -1
 
 Budget = tuple[int, str]
 Pair = tuple[int, int]
@@ -56,11 +58,18 @@ class KeyedRow(NamedTuple):
 
     key: int
     lane: int
-    id: UUID | None
+    id: UUID
     due_at: datetime
     queue_name: str
     limit: int | None
     room: int | None
+
+    def as_candidate(self, priority: int, rank: int) -> Candidate:
+        """Return what a claim may pick."""
+        limit = NO_LIMIT if self.limit is None else self.limit
+        return Candidate(
+            self.id, priority, self.due_at, self.queue_name, self.lane, self.key, limit, rank
+        )
 
 
 class Budgets:
@@ -95,22 +104,16 @@ class Budgets:
     def keyed(
         self,
         db: BaseDatabaseWrapper,
-        plain: Sequence[Candidate],
         rooms: Mapping[str, int],
         slots: int,
         shunned: Sequence[UUID],
     ) -> list[Candidate]:
-        """Return due jobs whose keys and queues seem free: by priority, then each key in its turn.
-
-        Priorities are left out below which `plain` jobs alone fill the slots.
-        """
+        """Return due jobs that seem to fit, by priority and then each key in its turn."""
         found: list[Candidate] = []
         for level in self._levels:
-            above = sum(candidate.priority > level for candidate in plain)
-            wanted = slots - len(found) - above
-            if wanted < 1:
+            if len(found) >= slots:
                 break
-            found += self._turn(db, level, rooms, wanted, shunned)
+            found += self._turn(db, level, rooms, slots - len(found), shunned)
         return found
 
     def _turn(
@@ -125,30 +128,18 @@ class Budgets:
         params = {**self._serving(rooms), "level": level, "wanted": wanted, "shunned": shunned}
         start = self._turns.get(level, START)
         found: list[Candidate] = []
-        free: dict[Any, int] = dict(rooms)
+        free: dict[int | str, int] = dict(rooms.items())
         ranks: Counter[int] = Counter()
         for window in self._windows(db, start, params):
             for row in window:
-                if row.limit is None or row.room is None or row.id is None:
+                if row.limit is None or row.room is None:
                     continue
-                free.setdefault(row.key, row.room)
-                if free[row.key] < 1 or free.get(row.queue_name, 1) < 1:
+                if free.setdefault(row.key, row.room) < 1 or free.get(row.queue_name, 1) < 1:
                     continue
                 free[row.key] -= 1
                 if row.queue_name in free:
                     free[row.queue_name] -= 1
-                found.append(
-                    Candidate(
-                        row.id,
-                        level,
-                        row.due_at,
-                        row.queue_name,
-                        row.lane,
-                        row.key,
-                        row.limit,
-                        ranks[row.key],
-                    )
-                )
+                found.append(row.as_candidate(level, ranks[row.key]))
                 ranks[row.key] += 1
             if len(found) >= wanted:
                 break
@@ -169,18 +160,13 @@ class Budgets:
     ) -> Iterator[list[KeyedRow]]:
         """Yield the due jobs of the pairs of key and lane, from `start` on and around to it."""
         probe = 2 * params["wanted"] + 50
-        due = [KeyedRow(*row) for row in rows(db, "keyed_due", probe=probe, **params)]
-        if len(due) < probe:
-            # These are all: no need to visit the keys, most of which may have nothing due.
-            due.sort(key=lambda row: (row[:2] <= start, row.key, row.lane, row.due_at, row.id))
-            yield due
-            return
         pairs = 2 * params["wanted"] + 20
         for after, until in ((start, END), (START, start)):
             while after < until:
                 found = rows(
                     db,
-                    "keyed_turn",
+                    "keyed",
+                    probe=probe,
                     after_key=after[0],
                     after_lane=after[1],
                     until_key=until[0],
@@ -188,9 +174,17 @@ class Budgets:
                     pairs=pairs,
                     **params,
                 )
-                yield [KeyedRow(*row[1:]) for row in found]
-                after = found[-1][1:3] if found and found[-1][0] == pairs else until
-                pairs = min(2 * pairs, WIDEST)
+                window = [KeyedRow(*row[1:]) for row in found if row[3] is not None]
+                if probe and not any(row[0] == BIG for row in found):
+                    # These are all that are due; no need to visit the keys.
+                    yield sorted(
+                        window, key=lambda row: (row[:2] <= start, row[:2], row.due_at, row.id)
+                    )
+                    return
+                yield window
+                last = max(found, key=lambda row: row[0])
+                after = last[1:3] if last[0] == pairs else until
+                probe, pairs = 0, min(2 * pairs, WIDEST)
 
     def pick(
         self, db: BaseDatabaseWrapper, candidates: Sequence[Candidate], slots: int

@@ -178,14 +178,16 @@ class Claims:
     def _take_budgeted(
         self, db: BaseDatabaseWrapper, slots: int, shunned: list[UUID]
     ) -> list[Claim]:
-        """Pick what seems to fit, lock the budgets, count again, and take; one transaction."""
+        """Look for what seems to fit, lock the budgets, count again, and take; one transaction."""
         budgets = self._budgets
+        rooms = budgets.rooms(db)
+        keyed = budgets.keyed(db, rooms, slots, shunned)
+        if not keyed and not any(rooms.get(lane.queue_name) for lane in self._served()):
+            return self._take_free(db, slots, shunned)
         reach = 2 * slots + 10
         with atomic(db):
-            rooms = budgets.rooms(db)
             peeked = self._walk(db, "peek_limited", reach=reach, shunned=shunned, rooms_of=rooms)
             plain = [Candidate(*row) for row in peeked]
-            keyed = budgets.keyed(db, plain, rooms, slots, shunned)
             picked = budgets.pick(db, _merge(plain, keyed), slots)
             taken = self._take_listed(db, picked) if picked else []
         self.contended = len(taken) < slots and (budgets.contended or len(taken) < len(picked))
@@ -205,6 +207,9 @@ class Claims:
         )
         return self._taken(found)[1]
 
+    def _served(self) -> list[Lane]:
+        return [lane for lane in self._lanes.values() if self.scope.serves(lane)]
+
     def _walk(
         self,
         db: BaseDatabaseWrapper,
@@ -217,12 +222,9 @@ class Claims:
         is_full = started >= self._full_look_at
         if is_full:
             self._bounds = {}
-        served = [
-            lane
-            for lane in self._lanes.values()
-            if self.scope.serves(lane) and (rooms_of is None or rooms_of.get(lane.queue_name) != 0)
-        ]
+        served = self._served()
         if rooms_of is not None:
+            served = [lane for lane in served if rooms_of.get(lane.queue_name) != 0]
             params["rooms"] = [rooms_of.get(lane.queue_name) for lane in served]
         found = rows(
             db,

@@ -1,0 +1,83 @@
+-- Bring due jobs with keys of one priority: the first ones, if these are all; else walk the pairs
+-- of key and lane from where the last claim stopped, one index seek for each, and bring the first
+-- due jobs of those that have room and that this worker may run. Few of many keys may have
+-- anything due, and one key may hold up any number of due jobs: either look alone would be long.
+WITH RECURSIVE due AS MATERIALIZED (
+    SELECT j.key_hash, j.lane, j.id, j.due_at, j.queue_name, j.name, j.requires
+    FROM durable_job AS j
+    WHERE
+        j.due_at IS NOT NULL AND j.key_hash IS NOT NULL
+        AND j.priority = %(level)s::smallint
+        AND j.due_at <= statement_timestamp() + %(offset)s::interval
+        AND j.id <> ALL(%(shunned)s::uuid[])
+    ORDER BY j.due_at, j.id
+    LIMIT %(probe)s
+),
+crowd AS MATERIALIZED (SELECT count(*) >= %(probe)s AS is_big FROM due),
+seek AS (
+    (
+        SELECT 1 AS step, j.key_hash, j.lane, j.queue_name, j.name, j.requires
+        FROM durable_job AS j
+        WHERE
+            (SELECT is_big FROM crowd)
+            AND j.due_at IS NOT NULL AND j.key_hash IS NOT NULL
+            AND j.priority = %(level)s::smallint
+            AND (j.key_hash, j.lane) > (%(after_key)s::bigint, %(after_lane)s::bigint)
+            AND (j.key_hash, j.lane) <= (%(until_key)s::bigint, %(until_lane)s::bigint)
+        ORDER BY j.key_hash, j.lane
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT seek.step + 1, next.*
+    FROM seek
+    CROSS JOIN LATERAL (
+        SELECT j.key_hash, j.lane, j.queue_name, j.name, j.requires
+        FROM durable_job AS j
+        WHERE
+            j.due_at IS NOT NULL AND j.key_hash IS NOT NULL
+            AND j.priority = %(level)s::smallint
+            AND (j.key_hash, j.lane) > (seek.key_hash, seek.lane)
+            AND (j.key_hash, j.lane) <= (%(until_key)s::bigint, %(until_lane)s::bigint)
+        ORDER BY j.key_hash, j.lane
+        LIMIT 1
+    ) AS next
+    WHERE seek.step < %(pairs)s
+)
+SELECT
+    0 AS step, pair.key_hash, pair.lane, pair.id, pair.due_at, pair.queue_name, budget.most,
+    budget.most - budget.held AS room
+FROM due AS pair
+CROSS JOIN LATERAL (
+-- include: keyed_budget
+) AS budget
+WHERE NOT (SELECT is_big FROM crowd)
+UNION ALL
+SELECT
+    pair.step, pair.key_hash, pair.lane, head.id, head.due_at, pair.queue_name, budget.most,
+    budget.most - budget.held AS room
+FROM seek AS pair
+CROSS JOIN LATERAL (
+-- include: keyed_budget
+) AS budget
+LEFT JOIN LATERAL (
+    SELECT first.id, first.due_at
+    FROM (
+        SELECT j.id, j.due_at
+        FROM durable_job AS j
+        WHERE
+            j.priority = %(level)s::smallint AND j.key_hash = pair.key_hash AND j.lane = pair.lane
+            AND j.due_at IS NOT NULL AND j.due_at <= statement_timestamp() + %(offset)s::interval
+            AND j.id <> ALL(%(shunned)s::uuid[])
+        ORDER BY j.due_at, j.id
+        -- Which the planner can read, unlike the other one.
+        LIMIT %(wanted)s
+    ) AS first
+    ORDER BY first.due_at, first.id
+    LIMIT GREATEST(budget.most - budget.held, 0)
+) AS head ON TRUE
+WHERE head.id IS NOT NULL OR pair.step = %(pairs)s
+UNION ALL
+-- So that the caller knows which of the two it was, even where nothing was found.
+SELECT -1, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM crowd
+WHERE is_big
