@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django_durable import store
-from django_durable.choices import OnDuplicate, StepKind, StepStatus
+from django_durable.choices import StepKind, StepStatus
 from django_durable.conf import conf
 from django_durable.exceptions import DepthExceeded, DuplicateJob
 from django_durable.jobtypes import Call, JobType
 from django_durable.journal import Known
+from django_durable.steps import in_transaction
 from django_durable.store import Checkpoint
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ def start_many(
 
     known = [context.enter(StepKind.CHILD, name) for name in names]
     missing = [place for place, found in enumerate(known) if found is None]
+    made: set[UUID | None] = set()
     if missing:
         if context.claim.depth + 1 > conf.max_depth:
             raise DepthExceeded(
@@ -39,14 +42,18 @@ def start_many(
                 f" which is {conf.max_depth}"
             )
         news = [new_job(*calls[place]) for place in missing]
-        born = _bear(context, [names[place] for place in missing], news)
-        for place, child in zip(missing, born, strict=True):
-            known[place] = child
+        # No deadlock with another job that takes the same keys in its own order ends the run.
+        births = in_transaction(
+            context, lambda: _bear(context, [names[place] for place in missing], news)
+        )
+        for place, child in zip(missing, births, strict=True):
+            known[place] = child.known
+            context.journal.keep(StepKind.CHILD, names[place], child.known)
+        made = {child.known.child for child in births if child.created}
     ids = [found.child for found in known if found is not None]
     jobs = {job.pk: job for job in Job.all_objects.filter(pk__in=ids)}
-    made = {found.child for place, found in enumerate(known) if place in missing and found}
     for pk, job in jobs.items():
-        job.created = pk in made and job.parent_id == context.right[0]
+        job.created = pk in made
     if made:
         announce(store.connection(), [job for job in jobs.values() if job.created])
     return [_found(jobs, job) for job in ids]
@@ -60,29 +67,30 @@ def _found(jobs: dict[UUID, Job], job: UUID | None) -> Job:
     return jobs[job]
 
 
-def _bear(context: JobContext, names: Sequence[str], news: Sequence[store.NewJob]) -> list[Known]:
-    db = store.connection()
+@dataclass(frozen=True)
+class Birth:
+    """Be the checkpoint of a child, and say whether it was born for it or had been there."""
+
+    known: Known
+    created: bool
+
+
+def _bear(context: JobContext, names: Sequence[str], news: Sequence[store.NewJob]) -> list[Birth]:
     claim = context.claim
-    with store.transaction():
-        born = store.bear_many(db, news, parent=claim.id, root=claim.root_id, epoch=claim.epoch)
-        ids = [
-            child if child is not None else _holder_of_key(context, new)
-            for child, new in zip(born, news, strict=True)
-        ]
-        ordinals = [context.journal.next_ordinal() for _ in ids]
-        children = [
-            Known(ordinal, StepStatus.SUCCEEDED, child=child)
-            for ordinal, child in zip(ordinals, ids, strict=True)
-        ]
-        context.record(
-            *(
-                _checkpoint(context, name, known)
-                for name, known in zip(names, children, strict=True)
-            )
-        )
-    for name, known in zip(names, children, strict=True):
-        context.journal.keep(StepKind.CHILD, name, known)
-    return children
+    born = store.bear_many(
+        store.connection(), news, parent=claim.id, root=claim.root_id, epoch=claim.epoch
+    )
+    births = []
+    for new, child in zip(news, born, strict=True):
+        created = child is not None
+        if child is None:
+            child, created = _other_than_born(context, new)
+        ordinal = context.journal.next_ordinal()
+        births.append(Birth(Known(ordinal, StepStatus.SUCCEEDED, child=child), created))
+    context.record(
+        *(_checkpoint(context, name, each.known) for name, each in zip(names, births, strict=True))
+    )
+    return births
 
 
 def _checkpoint(context: JobContext, name: str, known: Known) -> Checkpoint:
@@ -91,18 +99,21 @@ def _checkpoint(context: JobContext, name: str, known: Known) -> Checkpoint:
     )
 
 
-def _holder_of_key(context: JobContext, new: store.NewJob) -> UUID:
-    """Return the job that has the child's key already; raise if the run may bear none at all."""
+def _other_than_born(context: JobContext, new: store.NewJob) -> tuple[UUID, bool]:
+    """Return the job that a call comes to whose key is taken, and whether it is new.
+
+    Ends the run instead if it may bear no children at all. Raises `DuplicateJob`.
+    """
     from django_durable.models import Job
 
     context.lock()
-    holder = Job.all_objects.filter(name=new.name, idempotency_key=new.idempotency_key).first()
-    if new.idempotency_key is None or holder is None:
-        raise AssertionError("a child was not born though its parent's claim stands")
-    if new.on_duplicate in (OnDuplicate.NO_REUSE, OnDuplicate.ALLOW_REUSE_ON_FAILURE):
-        raise DuplicateJob(job=holder)
-    pk: UUID = holder.pk
-    return pk
+    claim = context.claim
+    settled = store.bear_over_key(
+        store.connection(), new, parent=claim.id, root=claim.root_id, epoch=claim.epoch
+    )
+    if settled.refused:
+        raise DuplicateJob(job=Job.all_objects.get(pk=settled.id))
+    return settled.id, settled.created
 
 
 def as_call(job_type: JobType | Call) -> Call:

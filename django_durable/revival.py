@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from importlib import import_module
+from inspect import getattr_static
 
 from django_durable import exceptions
 from django_durable.exceptions import PermanentFailure
@@ -21,11 +22,22 @@ def revive(error_class: str, message: str) -> Exception:
     elif kind.__module__ == exceptions.__name__:
         error = kind(message)
     else:
-        error = kind.__new__(kind)
-        error.args = (message,)
-        if hasattr(kind, "message"):
-            error.message = message  # type: ignore[attr-defined]
-    error.retryable = False  # type: ignore[attr-defined]
+        try:
+            error = _made(kind, message)
+        except Exception:  # noqa: BLE001 - a class of users' code may ask for anything
+            return PermanentFailure(f"{error_class}: {message}")
+    vars(error)["retryable"] = False
+    return error
+
+
+def _made(kind: type[Exception], message: str) -> Exception:
+    if hasattr(getattr_static(kind, "retryable", None), "__get__"):
+        # It would decide anew, from what is not recorded. The rest is the class itself.
+        named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+        kind = type(kind.__name__, (kind,), {**named, "retryable": False})
+    error = kind.__new__(kind)
+    error.args = (message,)
+    vars(error)["message"] = message
     return error
 
 

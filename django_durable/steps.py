@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from django.db import OperationalError, transaction
+from asgiref.sync import async_to_sync, sync_to_async
+from django.db import OperationalError
 
 from django_durable import faults, payloads, store
 from django_durable.choices import StepKind, StepStatus
@@ -18,7 +21,6 @@ from django_durable.exceptions import (
     JobTimeout,
     RejectJob,
     RetryJob,
-    StopRun,
 )
 from django_durable.journal import Known
 from django_durable.revival import revive
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 DEADLOCKS = ("40001", "40P01")
 MOST_RERUNS = 5
+T = TypeVar("T")
 
 
 class StepRun:
@@ -76,14 +79,17 @@ class StepRun:
     def call(self) -> Any:
         """Call the function once."""
         self.started = time.monotonic()
+        func = self.func
+        if inspect.iscoroutinefunction(func):
+            func = async_to_sync(func)
         with inside_step():
-            return self.func(*self.args, **self.kwargs)
+            return func(*self.args, **self.kwargs)
 
     def succeed(self, value: Any) -> Any:
         """Record the value; return it as a replay would."""
         limit = self.policy.timeout
         if limit is not None and time.monotonic() - self.started > limit.total_seconds():
-            raise JobTimeoutInStep(f"the step overran its timeout of {limit.total_seconds():g} s")
+            raise _overrun(limit)
         text = payloads.encode(
             value, where=f"the value of step {self.name!r}", limit=conf.max_payload
         )
@@ -100,9 +106,9 @@ class StepRun:
         )
         return {"undo_name": self.policy.name, "undo_call": call}
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: Exception) -> None:
         """Record what the error means and return, if the step is to be tried again; else raise."""
-        if isinstance(error, StopRun | RetryJob | RejectJob | CancelJob):
+        if isinstance(error, RetryJob | RejectJob | CancelJob):
             raise error
         text = ErrorText.from_exception(error)
         tries = (self.known.tries if self.known else 0) + 1
@@ -158,6 +164,15 @@ class StepRun:
         )
         self.context.journal.keep(self.kind, self.name, self.known)
 
+    def once(self) -> Any:
+        """Call the function and record its value."""
+        return self.succeed(self.call())
+
+    async def aonce(self) -> Any:
+        """Do what `once` does on the event loop."""
+        value = await self._acall()
+        return await sync_to_async(self.succeed)(value)
+
     def run(self) -> Any:
         """Do the step in this thread."""
         if self.enter():
@@ -165,29 +180,22 @@ class StepRun:
         while True:
             self.context.pause(self.pending_wait())
             try:
-                return self.succeed(self.call())
-            except BaseException as error:  # noqa: BLE001 - judged by `fail`
+                return self.once()
+            except Exception as error:  # noqa: BLE001 - judged by `fail`
                 self.fail(error)
 
     async def arun(self) -> Any:
         """Do the step on the event loop; a plain function runs in a thread."""
-        from asgiref.sync import sync_to_async
-
         if await sync_to_async(self.enter)():
             return self.recorded()
         while True:
             await self.context.apause(self.pending_wait())
             try:
-                value = await self._acall()
-                return await sync_to_async(self.succeed)(value)
-            except BaseException as error:  # noqa: BLE001 - judged by `fail`
+                return await self.aonce()
+            except Exception as error:  # noqa: BLE001 - judged by `fail`
                 await sync_to_async(self.fail)(error)
 
     async def _acall(self) -> Any:
-        import asyncio
-
-        from asgiref.sync import sync_to_async
-
         self.started = time.monotonic()
         limit = self.policy.timeout
         with inside_step():
@@ -198,43 +206,48 @@ class StepRun:
                     return await self.func(*self.args, **self.kwargs)
             except TimeoutError as error:
                 if limit is not None and time.monotonic() - self.started >= limit.total_seconds():
-                    text = f"the step overran its timeout of {limit.total_seconds():g} s"
-                    raise JobTimeoutInStep(text) from error
+                    raise _overrun(limit) from error
                 raise
 
 
-class JobTimeoutInStep(JobTimeout):
-    """Say that a step overran its own timeout; retried whatever `retry_on` says."""
-
-    retryable = True
+def _overrun(limit: timedelta) -> JobTimeout:
+    error = JobTimeout(f"the step overran its timeout of {limit.total_seconds():g} s")
+    # Whatever `retry_on` says.
+    error.retryable = True  # type: ignore[attr-defined]
+    return error
 
 
 class AtomicStepRun(StepRun):
     """Be one `context.atomic_step`: the function's writes and the record are one transaction."""
 
-    def run(self) -> Any:
-        """Do the step in this thread."""
-        if self.enter():
-            return self.recorded()
-        while True:
-            self.context.pause(self.pending_wait())
-            try:
-                return self._in_transaction()
-            except BaseException as error:  # noqa: BLE001 - judged by `fail`
-                self.fail(error)
+    def once(self) -> Any:
+        """Call the function and record its value in one transaction, anew after a deadlock."""
+        known = self.known
+        try:
+            return in_transaction(self.context, self._inside)
+        except Exception:
+            # What was noted as recorded has been rolled back.
+            self.known = known
+            raise
 
-    def _in_transaction(self) -> Any:
-        """Run function and record in one transaction, anew after a deadlock."""
-        for rerun in range(MOST_RERUNS):
-            known = self.known
-            try:
-                with transaction.atomic(using=store.connection().alias):
-                    store.end_if_idle_for(store.connection(), self.context.lease)
-                    return self.succeed(self.call())
-            except OperationalError as error:
-                self.known = known
-                code = getattr(error.__cause__, "sqlstate", None)
-                if code not in DEADLOCKS or rerun == MOST_RERUNS - 1:
-                    raise
-                self.context.pause(0.01 * 2**rerun)
-        raise AssertionError("unreachable")
+    def _inside(self) -> Any:
+        store.end_if_idle_for(store.connection(), self.context.lease)
+        return self.succeed(self.call())
+
+    async def aonce(self) -> Any:
+        """Do what `once` does, from async code."""
+        return await sync_to_async(self.once)()
+
+
+def in_transaction(context: JobContext, body: Callable[[], T]) -> T:
+    """Return what the body does in a transaction, which is begun anew after a deadlock."""
+    for rerun in range(MOST_RERUNS):
+        try:
+            with store.transaction():
+                return body()
+        except OperationalError as error:
+            code = getattr(error.__cause__, "sqlstate", None)
+            if code not in DEADLOCKS or rerun == MOST_RERUNS - 1:
+                raise
+            context.pause(0.01 * 2**rerun)
+    raise AssertionError("unreachable")

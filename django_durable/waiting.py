@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -14,7 +15,6 @@ from django_durable.exceptions import (
     DurableError,
     JobCancelled,
     JobFailed,
-    RunParked,
     SignalTimeout,
 )
 from django_durable.journal import Known, check_name
@@ -77,7 +77,7 @@ def _settle(
 def _checked(until: timedelta | datetime) -> tuple[datetime | None, float | None]:
     if isinstance(until, timedelta):
         return None, until.total_seconds()
-    if until.utcoffset() is None:
+    if not isinstance(until, datetime) or until.utcoffset() is None:  # type: ignore[redundant-expr]
         raise ValueError(f"sleep takes a timedelta or an aware datetime, not {until!r}")
     return until, None
 
@@ -94,42 +94,57 @@ def wait_for_signal(
     known = context.enter(StepKind.SIGNAL, name)
     if known is not None and known.is_final:
         return _answer(known, wanted)
-    ordinal = known.ordinal if known else context.journal.next_ordinal()
-    deadline = known.wake_at if known else None
-    answer = Known(ordinal, StepStatus.PENDING, wake_at=deadline)
-    with store.transaction():
-        # The lock first: a signal that is sent meanwhile waits for it, and finds the park.
-        now = context.lock().now
-        text = store.read_signal(store.connection(), context.right[0], wanted)
-        if deadline is None or now is None:
-            is_over = known is None and limit == 0
-        else:
-            is_over = now >= deadline
-        if text is not None:
-            answer.status = StepStatus.SUCCEEDED
-        elif is_over:
-            answer.status = StepStatus.FAILED
-            answer.message = f"no signal {wanted!r} came in time"
-        checkpoint = Checkpoint(
-            context.right,
-            StepKind.SIGNAL,
-            name,
-            ordinal,
-            answer.status,
-            value=text,
-            error_class="SignalTimeout" if is_over and text is None else "",
-            message=answer.message,
-            wake_at=deadline,
-            delay=None if known else limit,
-        )
-        parked = not answer.is_final and context.try_park(checkpoint, signal=wanted)
-        if not parked:
-            context.record(checkpoint)
+    checkpoint = Checkpoint(
+        context.right,
+        StepKind.SIGNAL,
+        name,
+        known.ordinal if known else context.journal.next_ordinal(),
+        StepStatus.PENDING,
+        wake_at=known.wake_at if known else None,
+        delay=None if known else limit,
+    )
+    try:
+        with store.transaction():
+            checkpoint = _decide(context, checkpoint, wanted)
+            goes_on = checkpoint.status is StepStatus.PENDING
+            parked = goes_on and context.try_park(checkpoint, signal=wanted)
+            if not parked:
+                context.record(checkpoint)
+    except Exception:
+        # As in `try_park`: if all was stored and only the answer is lost, that is found.
+        context.is_parked = False
+        raise
     if parked:
-        raise RunParked
-    answer.value = None if text is None else payloads.decode(text)
+        context.end_parked()
+    answer = Known(
+        checkpoint.ordinal,
+        checkpoint.status,
+        None if checkpoint.value is None else payloads.decode(checkpoint.value),
+        message=checkpoint.message,
+    )
     context.journal.keep(StepKind.SIGNAL, name, answer)
     return _answer(answer, wanted)
+
+
+def _decide(context: JobContext, checkpoint: Checkpoint, wanted: str) -> Checkpoint:
+    """Return what is to be recorded of the wait: the signal, the timeout, or that it goes on.
+
+    The lock comes first: a signal that is sent meanwhile waits for it, and finds the park.
+    """
+    now = context.lock().now
+    text = store.read_signal(store.connection(), context.right[0], wanted)
+    if text is not None:
+        return replace(checkpoint, status=StepStatus.SUCCEEDED, value=text)
+    deadline = checkpoint.wake_at
+    is_over = checkpoint.delay == 0 if deadline is None else now is not None and now >= deadline
+    if not is_over:
+        return checkpoint
+    return replace(
+        checkpoint,
+        status=StepStatus.FAILED,
+        error_class="SignalTimeout",
+        message=f"no signal {wanted!r} came in time",
+    )
 
 
 def _answer(known: Known, signal: str) -> Any:

@@ -8,7 +8,7 @@ WITH given AS MATERIALIZED (
     )
 ),
 mine AS MATERIALIZED (
-    SELECT j.id, j.cancel_requested_at IS NOT NULL AS cancel_requested
+    SELECT j.id, j.epoch, j.cancel_requested_at IS NOT NULL AS cancel_requested
     FROM durable_job AS j
     WHERE (j.id, j.epoch) IN (SELECT job, epoch FROM given) AND j.status = 'RUNNING'
     ORDER BY j.id DESC
@@ -26,7 +26,7 @@ written AS (
         COALESCE(g.wake_at, v.now + make_interval(secs => g.delay)),
         COALESCE(g.tries, 0), g.child, g.undo_name, g.undo_call
     FROM given AS g
-    INNER JOIN mine ON g.job = mine.id
+    INNER JOIN mine ON g.job = mine.id AND g.epoch = mine.epoch
     CROSS JOIN (SELECT statement_timestamp() + %(offset)s::interval AS now) AS v
     ON CONFLICT (job_id, kind, name) DO UPDATE SET
         status = excluded.status, value = excluded.value, error_class = excluded.error_class,
@@ -36,7 +36,7 @@ written AS (
     RETURNING s.job_id, s.kind, s.name, s.wake_at
 )
 SELECT
-    mine.id, mine.cancel_requested, written.kind, written.name, written.wake_at,
+    mine.id, mine.epoch, mine.cancel_requested, written.kind, written.name, written.wake_at,
     statement_timestamp() + %(offset)s::interval
 FROM mine
 LEFT JOIN written ON mine.id = written.job_id

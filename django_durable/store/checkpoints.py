@@ -76,9 +76,7 @@ def record_checkpoints(db: BaseDatabaseWrapper, checkpoints: Sequence[Checkpoint
     return record_for_many(db, checkpoints)[-1]
 
 
-def record_for_many(
-    db: BaseDatabaseWrapper, checkpoints: Sequence[Checkpoint]
-) -> list[Written]:
+def record_for_many(db: BaseDatabaseWrapper, checkpoints: Sequence[Checkpoint]) -> list[Written]:
     """Record checkpoints of several runs in one statement; say what became of each, in order.
 
     A pending checkpoint is completed; a final one is never changed.

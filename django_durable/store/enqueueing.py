@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -79,9 +79,12 @@ def enqueue(db: BaseDatabaseWrapper, new: NewJob) -> Enqueued:
     by the constraint without an error, so it breaks no transaction.
     """
     while True:
-        settled = _insert(db, new) or _settle_duplicate(db, new)
+        settled = _insert(db, new) or _settle_duplicate(db, new, lambda: _insert(db, new))
         if settled is not None:
             return settled
+
+
+Insert = Callable[[], Enqueued | None]
 
 
 def _insert(db: BaseDatabaseWrapper, new: NewJob) -> Enqueued | None:
@@ -91,7 +94,7 @@ def _insert(db: BaseDatabaseWrapper, new: NewJob) -> Enqueued | None:
     return None
 
 
-def _settle_duplicate(db: BaseDatabaseWrapper, new: NewJob) -> Enqueued | None:
+def _settle_duplicate(db: BaseDatabaseWrapper, new: NewJob, insert: Insert) -> Enqueued | None:
     """Decide over the holder of the key; None when it has gone and the INSERT may try again.
 
     Most answers need no lock. What takes the key away or replaces the job is decided again once
@@ -111,7 +114,7 @@ def _settle_duplicate(db: BaseDatabaseWrapper, new: NewJob) -> Enqueued | None:
         if new.on_duplicate is OnDuplicate.REPLACE and not gone and _replace(db, new, existing):
             return Enqueued(existing, False)
         rows(db, "free_key", id=existing)
-        return _insert(db, new)
+        return insert()
 
 
 def _answer(new: NewJob, existing: UUID, status: str, gone: bool) -> Enqueued | None:
@@ -189,6 +192,24 @@ def bear_many(
         found = rows(db, "birth", children=children, parent=parent, epoch=epoch)
         born = {row[0] for row in found}
     return [child if child in born else None for child in ids]
+
+
+def bear_over_key(
+    db: BaseDatabaseWrapper, new: NewJob, *, parent: UUID, root: UUID, epoch: int
+) -> Enqueued:
+    """Decide, as `on_duplicate` says, over a child whose key is taken.
+
+    For a run whose claim is known to stand until the transaction ends.
+    """
+
+    def born() -> Enqueued | None:
+        child = bear(db, new, parent=parent, root=root, epoch=epoch)
+        return None if child is None else Enqueued(child, True)
+
+    while True:
+        settled = _settle_duplicate(db, new, born) or born()
+        if settled is not None:
+            return settled
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class Ticket:
 
     def __init__(self, checkpoints: Sequence[Checkpoint]) -> None:
         self.checkpoints = checkpoints
-        self.job = checkpoints[0].right[0]
+        self.answered = False
         self._answer: Written | None = None
         self._error: Exception | None = None
         self._gate = threading.Lock()
@@ -38,11 +38,13 @@ class Ticket:
     def done(self, answer: Written) -> None:
         """Give the answer."""
         self._answer = answer
+        self.answered = True
         self._gate.release()
 
     def fail(self, error: Exception) -> None:
         """Say that the database refuses it."""
         self._error = error
+        self.answered = True
         self._gate.release()
 
     def wait(self) -> Written:
@@ -93,18 +95,28 @@ class Recorder:
     def _write_tickets(self) -> None:
         tickets = [self._tickets.popleft() for _ in range(min(len(self._tickets), BATCH))]
         try:
-            written = store.record_for_many(
-                store.connection(), [each for ticket in tickets for each in ticket.checkpoints]
-            )
+            self._write_these(tickets)
         except OUTAGE:
-            self._tickets.extendleft(reversed(tickets))
+            # Some may have been answered, when they were written one by one.
+            self._tickets.extendleft(reversed([each for each in tickets if not each.answered]))
             raise
-        except Exception as error:  # noqa: BLE001 - told to the runs that asked
+
+    def _write_these(self, tickets: list[Ticket]) -> None:
+        """Write tickets; what one can't be written for must not fail the others."""
+        every = [checkpoint for ticket in tickets for checkpoint in ticket.checkpoints]
+        try:
+            written = iter(store.record_for_many(store.connection(), every))
+        except OUTAGE:
+            raise
+        except Exception as error:  # noqa: BLE001 - told to the run that asked
+            if len(tickets) == 1:
+                tickets[0].fail(error)
+                return
             for ticket in tickets:
-                ticket.fail(error)
+                self._write_these([ticket])
             return
         for ticket in tickets:
-            ticket.done(written.get(ticket.job, Written(False)))
+            ticket.done([next(written) for _ in ticket.checkpoints][-1])
 
     def _step(self) -> float | None:
         if self._tickets:
