@@ -24,7 +24,7 @@ from django_durable.jobtypes import registry
 from django_durable.models import DeadLetter, Job
 from django_durable.store import Ended
 from django_durable.worker import connections
-from django_durable.worker.loops import Loop, logger
+from django_durable.worker.loops import OUTAGE, Loop, logger
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.runs import Run
 
@@ -39,6 +39,7 @@ class Announcer:
         self._names = options.served_names()
         self._waiting: deque[Callable[[], None]] = deque()
         self._hooks = options.maintenance
+        self._hooks_at = 0.0
         self.loop = Loop("announcer", self._step)
 
     @property
@@ -92,6 +93,7 @@ class Announcer:
         if end.status is JobStatus.CANCELLED:
             _send(signals.job_cancelled, job=job, reason=job.cancel_reason)
         elif end.status is JobStatus.DEAD:
+            self._hooks_at = 0.0
             _send(signals.job_dead_lettered, job=job, dead_letter=job.dead_letter)
 
     def failed_elsewhere(self, message: dict[str, Any]) -> None:
@@ -143,14 +145,16 @@ class Announcer:
                 self._waiting[0]()
             except OUTAGE:
                 raise
-            except BaseException:  # noqa: BLE001 - users' code
-                logger.exception("A signal could not be sent to all its receivers")
+            except Exception:  # noqa: BLE001 - whatever it is
+                # Not again and again: the next ones are to be told, too.
+                logger.exception("A signal could not be sent")
                 connections.drop()
             self._waiting.popleft()
-        if self._hooks and not self._call_hooks():
-            return 0
-        connections.clean()
-        return HOOK_PAUSE
+        if self._hooks and time.monotonic() >= self._hooks_at:
+            self._hooks_at = time.monotonic() + (HOOK_PAUSE if self._call_hooks() else 0.0)
+        # It is needed seldom, so that it is not one of those that a worker holds.
+        connections.drop()
+        return max(self._hooks_at - time.monotonic(), 0.0) if self._hooks else None
 
     def _call_hooks(self) -> bool:
         """Call the hooks that are due; return False if there may be more."""
@@ -176,7 +180,7 @@ class Announcer:
 def _send(signal: Signal, **named: Any) -> None:
     try:
         signals.send(signal, **named)
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - users' code
         # More than an Exception, which it would have taken.
         logger.exception("A receiver of a signal failed, and those after it heard nothing")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from django.db import connections, reset_queries
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 
 def clean() -> None:
     """Close this thread's connections that are old, broken, or left in a strange state."""
     for wrapper in connections.all(initialized_only=True):
-        if wrapper.in_atomic_block or wrapper.needs_rollback:
+        if wrapper.in_atomic_block or wrapper.needs_rollback or _is_in_transaction(wrapper):
             # An open transaction of a job that has ended is nobody's; Django refuses to reconnect
             # inside one, so the wrapper goes too.
             wrapper.close()
@@ -16,6 +17,12 @@ def clean() -> None:
         else:
             wrapper.close_if_unusable_or_obsolete()
     reset_queries()
+
+
+def _is_in_transaction(wrapper: BaseDatabaseWrapper) -> bool:
+    """Tell whether the driver is inside a transaction, which Django need not know of."""
+    info = getattr(wrapper.connection, "info", None)
+    return bool(getattr(info, "transaction_status", 0))
 
 
 def drop() -> None:
