@@ -120,6 +120,7 @@ def test_signals_of_a_timeout(worker, told, folder):
 def test_a_child_that_dies_is_told_of_by_the_next(worker, told, notes, folder):
     job = shared(jobs.hold, max_attempts=1).enqueue(folder)
     wait_for("the start", lambda: notes.read("start"))
+    sent(told, job, "job_started")
     os.kill(worker.child(), signal.SIGKILL)
 
     heard = sent(told, job, "job_dead_lettered")
