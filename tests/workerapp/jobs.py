@@ -150,6 +150,15 @@ def flaky(context: JobContext, folder: str, failures: int = 10**9) -> int:
 
 
 @job(takes_context=True, backoff=AT_ONCE)
+def work_flakily(context: JobContext, folder: str, label: str, seconds: float) -> str:
+    """Do what `work` does, and fail at the end of the first attempt."""
+    work.func(context, folder, label, seconds)
+    if context.attempt == 1:
+        raise FlakyError("at first")
+    return label
+
+
+@job(takes_context=True, backoff=AT_ONCE)
 def retry_later(context: JobContext, folder: str, delay: float, seconds: float = 0.0) -> None:
     """Ask once for another attempt after the delay; the second attempt takes some time."""
     Notes(folder).add("run", attempt=context.attempt)

@@ -23,6 +23,11 @@ class Notes:
         finally:
             os.close(file)
 
+    @staticmethod
+    def now() -> float:
+        """Return the moment by the clock of the notes."""
+        return time.monotonic()
+
     def read(self, event: str | None = None, **data: Any) -> list[dict[str, Any]]:
         """Return the notes, or those of one event with this data."""
         path = self.folder / "notes"
