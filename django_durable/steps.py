@@ -143,6 +143,7 @@ class StepRun:
     def _checkpoint(self, status: StepStatus, **values: Any) -> Checkpoint:
         ordinal = self.known.ordinal if self.known else self.context.journal.next_ordinal()
         took = time.monotonic() - self.started if self.started else 0.0
+        values.setdefault("tries", self.known.tries if self.known else 0)
         return Checkpoint(
             self.context.right, self.kind, self.name, ordinal, status, took=took, **values
         )

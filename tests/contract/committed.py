@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from django.db import connection, connections, transaction
 
-TABLES = ("await", "attempt", "deadletter", "queue", "worker", "job")
+TABLES = ("await", "attempt", "deadletter", "queue", "worker", "step", "signal", "job")
 T = TypeVar("T")
 
 

@@ -18,7 +18,7 @@ from django_durable import execution, operations, store
 from django_durable.context import JobContext
 from django_durable.jobtypes import JobType, registry
 from django_durable.models import Job
-from django_durable.outcomes import Abandoned, Outcome, Rejected
+from django_durable.outcomes import Abandoned, Outcome, ParkedRun, Rejected
 from django_durable.store import Claim, Claims, Failure, Owner, Scope, Success
 
 LEASE = timedelta(seconds=30)
@@ -68,8 +68,8 @@ class Runner:
                     connection, [outcome.right], keep=keep, delay=outcome.delay, rejected=True
                 )
             )
-        assert isinstance(outcome, Abandoned)
-        return False
+        assert isinstance(outcome, Abandoned | ParkedRun)
+        return isinstance(outcome, ParkedRun)
 
     def run(self, slots: int = 1000) -> list[Job]:
         """Claim what is due, run it and record it; return the jobs as they stand then."""

@@ -23,7 +23,7 @@ NEVER = datetime(2100, 1, 1, tzinfo=UTC)
 KEEP = store.Keep(WEEK, WEEK, {}, {})
 ERROR = ErrorText("ValueError", "it broke", "Traceback ...")
 
-TABLES = ("await", "attempt", "deadletter", "queue", "worker", "job")
+TABLES = ("await", "attempt", "deadletter", "queue", "worker", "step", "signal", "job")
 
 
 def empty_tables() -> None:
