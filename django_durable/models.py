@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from asgiref.sync import sync_to_async
 from django.db import models
 from django.db.models import F, Q, Value
-from django.db.models.functions import Cast, Coalesce, Now
+from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from django_durable.choices import (
@@ -32,32 +32,6 @@ from django_durable.querysets import (
 from django_durable.uuid7 import uuid7
 
 
-class Hash(models.Func):
-    """Hash a text to 64 bits, in an index entry of fixed size."""
-
-    function = "hashtextextended"
-    arity = 2
-    output_field = models.BigIntegerField()
-
-
-def _lane() -> Hash:
-    # Chr(31), the unit separator, keeps ("a", "bc") and ("ab", "c") apart.
-    unit = Value("\x1f", output_field=models.TextField())
-    priority = Cast(F("priority"), models.TextField())
-    nothing = Value("", output_field=models.TextField())
-    needs = Coalesce(F("requires"), nothing)
-    parts = (F("queue_name"), unit, F("name"), unit, needs, unit, priority)
-    return Hash(PlainConcat(*parts), Value(0))
-
-
-class PlainConcat(models.Func):
-    """Join texts with `||`, which is immutable where CONCAT is not, as generated columns need."""
-
-    template = "(%(expressions)s)"
-    arg_joiner = " || "
-    output_field = models.TextField()
-
-
 class Job(models.Model):
     """Hold one request to run a job type, from `enqueue` to its recorded end."""
 
@@ -68,10 +42,9 @@ class Job(models.Model):
     queue_name = models.CharField(_("queue"), max_length=100, default="default")
     requires = models.CharField(_("requires"), max_length=100, null=True, blank=True)
     priority = models.SmallIntegerField(_("priority"), default=0, db_default=0)
-    # Which claim scan finds the row: a lane is (queue, name, requires, priority).
-    lane = models.GeneratedField(
-        expression=_lane(), output_field=models.BigIntegerField(), db_persist=True
-    )
+    # Which claim scan finds the row: a hash of (queue, name, requires, priority), which a trigger
+    # sets (migration 0003): a generated column would be judged anew in every update.
+    lane = models.BigIntegerField(editable=False)
     status = models.CharField(
         _("status"), max_length=10, choices=JobStatus, default=JobStatus.READY, db_default="READY"
     )
@@ -125,11 +98,8 @@ class Job(models.Model):
     idempotency_key = models.CharField(_("idempotency key"), max_length=500, null=True, blank=True)
     delivery_id = models.UUIDField(null=True, blank=True)
     concurrency_key = models.TextField(_("concurrency key"), null=True, blank=True)
-    key_hash = models.GeneratedField(
-        expression=Hash(F("concurrency_key"), Value(0)),
-        output_field=models.BigIntegerField(null=True),
-        db_persist=True,
-    )
+    # A hash of the key, of fixed size in an index entry; set by the same trigger.
+    key_hash = models.BigIntegerField(null=True, editable=False)
     # False only for a lone job that nobody waits for: its completion then needs no second look.
     awaited = models.BooleanField(default=False, db_default=False)
     # True while the job counts against its concurrency key.

@@ -375,7 +375,7 @@ def test_enqueue_returns_the_job_as_it_is_stored(work: Any) -> None:
     assert made.created is True
     assert made.id.version == 7
     for field in Job._meta.concrete_fields:
-        if not field.generated:
+        if field.name not in ("lane", "key_hash"):  # which the database sets
             assert getattr(made, field.attname) == getattr(found, field.attname), field.name
 
 
