@@ -30,6 +30,7 @@ from django_durable.step_policy import step
 
 if TYPE_CHECKING:
     from django_durable.context import JobContext
+    from django_durable.schedules import schedule
 
 __version__ = "0.1.0"
 
@@ -57,6 +58,7 @@ __all__ = [
     "StopRun",
     "UnknownJob",
     "job",
+    "schedule",
     "step",
     "workflow",
 ]
@@ -67,6 +69,8 @@ def __getattr__(name: str) -> Any:
     # of the package imports this one, and most lie below the context.
     if name == "JobContext":
         return import_module("django_durable.context").JobContext
+    if name == "schedule":
+        return import_module("django_durable.schedules").schedule
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -84,3 +84,18 @@ class DeathReason(TextChoices):
     LOST = "lost", _("lost: the worker of the last attempt died")
     UNDECODABLE = "undecodable", _("undecodable: the payload cannot be read")
     UNSTORABLE = "unstorable", _("unstorable: the result cannot be stored")
+
+
+class CatchUp(TextChoices):
+    """Say which of the ticks that a schedule has missed run."""
+
+    ONE = "one", _("the newest")
+    SKIP = "skip", _("none")
+    ALL = "all", _("each")
+
+
+class Overlap(TextChoices):
+    """Say what a tick does while the job of the tick before it has not ended."""
+
+    ALLOW = "allow", _("run beside it")
+    SKIP = "skip", _("skip")

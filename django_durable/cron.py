@@ -80,7 +80,7 @@ class Cron:
         """Return the first run after the moment; raise ValueError for a naive one."""
         moment = to_utc(moment)
         pattern, zone = _read(self.expression), _zone(self.timezone)
-        wall = moment.astimezone(zone).replace(tzinfo=None, fold=0)
+        wall = moment.astimezone(zone).replace(tzinfo=None)
         start = wall.replace(second=0, microsecond=0) + MINUTE
         if pattern.elapsed:
             start -= _set_back_soon(zone, moment)

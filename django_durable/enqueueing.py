@@ -103,15 +103,16 @@ def announce(db: BaseDatabaseWrapper, jobs: Sequence[Job]) -> None:
     """Tell workers and receivers of new jobs, once they are committed."""
     notifications.after_commit(db, notifications.READY, {job.queue_name for job in jobs})
     if signals.job_enqueued.has_listeners(Job):
-        transaction.on_commit(lambda: _send_enqueued(jobs), using=db.alias, robust=True)
+        transaction.on_commit(lambda: send_enqueued(jobs), using=db.alias, robust=True)
 
 
-def _send_enqueued(jobs: Sequence[Job]) -> None:
+def send_enqueued(jobs: Sequence[Job]) -> None:
+    """Send `job_enqueued` for jobs that are committed."""
     for job in jobs:
         signals.send(signals.job_enqueued, job=job)
 
 
-def as_job(db: BaseDatabaseWrapper, new: store.NewJob, outcome: store.Enqueued) -> Job:
+def as_job(db: BaseDatabaseWrapper, new: store.NewJob, outcome: store.Enqueued, **more: Any) -> Job:
     """Build the model instance of a job just stored, without reading it back."""
     assert outcome.enqueued_at is not None  # noqa: S101
     assert outcome.run_after is not None  # noqa: S101
@@ -133,6 +134,7 @@ def as_job(db: BaseDatabaseWrapper, new: store.NewJob, outcome: store.Enqueued) 
         due_at=outcome.run_after,
         idempotency_key=new.idempotency_key,
         concurrency_key=new.concurrency_key,
+        **more,
     )
     job.created = True
     job._state.adding = False
@@ -194,7 +196,7 @@ def enqueue_many(call: Call, calls: Iterable[Sequence[Any]]) -> EnqueuedJobs:
     if entries and signals.job_enqueued.has_listeners(Job):
         made = [place for place, (_new, outcome) in enumerate(entries) if outcome.created]
         transaction.on_commit(
-            lambda: _send_enqueued([jobs[place] for place in made]), using=db.alias, robust=True
+            lambda: send_enqueued([jobs[place] for place in made]), using=db.alias, robust=True
         )
     return jobs
 

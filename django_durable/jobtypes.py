@@ -18,7 +18,8 @@ from django_durable.exceptions import DurableError, PermanentFailure, UnknownJob
 
 if TYPE_CHECKING:
     from django_durable.enqueueing import EnqueuedJobs
-    from django_durable.models import Job
+    from django_durable.models import Job, Schedule
+    from django_durable.schedules import Declaration
 
 Function = Callable[..., Any]
 ISOLATIONS = ("thread", "process")
@@ -91,7 +92,8 @@ def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def _text(name: str, value: Any, longest: int) -> str:
+def check_text(name: str, value: Any, longest: int) -> str:
+    """Return the text; raises `ValueError` for one that is empty, too long or not storable."""
     if not isinstance(value, str) or not value or len(value) > longest or not _is_storable(value):
         raise ValueError(f"{name} must be a text of 1 to {longest} characters, not {value!r:.100}")
     return value
@@ -106,7 +108,7 @@ def _is_storable(text: str) -> bool:
 
 
 def _optional_text(name: str, value: Any, longest: int) -> str | None:
-    return None if value is None else _text(name, value, longest)
+    return None if value is None else check_text(name, value, longest)
 
 
 def _priority(name: str, value: Any) -> int:
@@ -185,7 +187,7 @@ def concurrency_key_text(name: str, value: Any) -> str | None:
 
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "queue_name": lambda name, value: _text(name, value, 100),
+    "queue_name": lambda name, value: check_text(name, value, 100),
     "priority": _priority,
     "max_attempts": lambda name, value: _whole(name, value, none="without limit"),
     "backoff": _backoff,
@@ -271,10 +273,11 @@ class JobType:
             raise ValueError(f"aliases must be a list of names, not the text {aliases!r:.100}")
         self.func = func
         self.source = f"{func.__module__}.{func.__qualname__}"
-        self.name = _text("name", self.source if name is None else name, 255)
-        self.aliases = tuple(_text("aliases", alias, 255) for alias in aliases)
+        self.name = check_text("name", self.source if name is None else name, 255)
+        self.aliases = tuple(check_text("aliases", alias, 255) for alias in aliases)
         self.given = check_options(given)
         self.is_async = inspect.iscoroutinefunction(func)
+        self.schedules: list[Declaration] = []
         self.__doc__ = func.__doc__
         self.__name__ = getattr(func, "__name__", self.name)
         self.__module__ = func.__module__
@@ -324,6 +327,22 @@ class JobType:
         """Do what `signal` does, from async code."""
         delivered: bool = await sync_to_async(self.signal)(key, name, payload)
         return delivered
+
+    def schedule(self, name: str, **rule: Any) -> Schedule:
+        """Make the schedule of this name, or let it say what this call says; return its row.
+
+        Takes what `@schedule` takes; what is not given is the default again. `enabled` turns it
+        on or off; without it, what an operator chose stays. Part of the caller's transaction.
+        Raises `ValueError` for a wrong rule and `TypeError` for arguments that don't fit.
+        """
+        from django_durable import schedules
+
+        return schedules.upsert(self, name, **rule)
+
+    async def aschedule(self, name: str, **rule: Any) -> Schedule:
+        """Do what `schedule` does, from async code."""
+        row: Schedule = await sync_to_async(self.schedule)(name, **rule)
+        return row
 
     def enqueue(self, *args: Any, **kwargs: Any) -> Job:
         """Store a job that calls the function with these arguments; see `Call.enqueue`."""

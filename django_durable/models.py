@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from asgiref.sync import sync_to_async
-from django.db import models
+from django.conf import settings
+from django.db import models, transaction
 from django.db.models import F, Q, Value
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
@@ -16,8 +17,10 @@ from django.utils.translation import gettext_lazy as _
 from django_durable.choices import (
     FINISHED,
     AttemptOutcome,
+    CatchUp,
     DeathReason,
     JobStatus,
+    Overlap,
     StepKind,
     StepStatus,
 )
@@ -28,6 +31,7 @@ from django_durable.querysets import (
     DurableManager,
     JobManager,
     JobQuerySet,
+    ScheduleManager,
 )
 from django_durable.uuid7 import uuid7
 
@@ -108,6 +112,20 @@ class Job(models.Model):
     # The signal that a parked job waits for; no other one wakes it.
     waits_for = models.TextField(null=True, blank=True)
 
+    # No constraint in the database: a plain job must not pay for checking it. A deletion locks the
+    # schedule first, so none that fires can leave a job behind that points nowhere.
+    schedule = models.ForeignKey(
+        "Schedule",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="jobs",
+        db_constraint=False,
+        db_index=False,
+        verbose_name=_("schedule"),
+    )
+    scheduled_for = models.DateTimeField(_("scheduled for"), null=True, blank=True)
+
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     cancel_reason = models.TextField(_("reason of the cancellation"), default="", db_default="")
     progress = models.JSONField(
@@ -136,6 +154,11 @@ class Job(models.Model):
                 fields=["name", "idempotency_key"],
                 condition=Q(idempotency_key__isnull=False),
                 name="durable_job_key",
+            ),
+            models.UniqueConstraint(
+                fields=["schedule", "scheduled_for"],
+                condition=Q(schedule__isnull=False),
+                name="durable_job_tick",
             ),
             models.CheckConstraint(
                 condition=Q(status__in=list(JobStatus.values)), name="durable_job_status"
@@ -504,6 +527,170 @@ class Queue(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class RecordHash(models.Func):
+    """Hash several columns to 64 bits, as a generated column needs it."""
+
+    template = "hash_record_extended(ROW(%(expressions)s), 0)"
+    output_field = models.BigIntegerField()
+
+
+def default_timezone() -> str:
+    """Return the project's time zone."""
+    return str(settings.TIME_ZONE)
+
+
+class Schedule(models.Model):
+    """Make jobs of a type at times: declared in code, or made in the admin or at run time."""
+
+    CatchUp = CatchUp
+    Overlap = Overlap
+
+    job_name = models.CharField(_("job type"), max_length=255)
+    name = models.CharField(_("name"), max_length=255)
+    cron = models.CharField(_("cron expression"), max_length=255, null=True, blank=True)
+    every = models.DurationField(_("every"), null=True, blank=True)
+    timezone = models.CharField(_("time zone"), max_length=64, default=default_timezone)
+    enabled = models.BooleanField(_("enabled"), default=True, db_default=True)
+    starts_at = models.DateTimeField(_("starts at"), null=True, blank=True)
+    until = models.DateTimeField(_("until"), null=True, blank=True)
+    catch_up = models.CharField(
+        _("catch up"), max_length=4, choices=CatchUp, default=CatchUp.ONE, db_default="one"
+    )
+    overlap = models.CharField(
+        _("overlap"), max_length=5, choices=Overlap, default=Overlap.ALLOW, db_default="allow"
+    )
+    jitter = models.DurationField(_("jitter"), null=True, blank=True)
+    run_on_create = models.BooleanField(_("run on create"), default=False, db_default=False)
+    args = PayloadField(
+        _("arguments"), default=list, blank=True, db_default=Value("[]", models.TextField())
+    )
+    kwargs = PayloadField(
+        _("keyword arguments"), default=dict, blank=True, db_default=Value("{}", models.TextField())
+    )
+
+    # Nominal times, as the rule names them: of the next tick, and of the latest that made a job.
+    next_run_at = models.DateTimeField(_("next run"), null=True, blank=True, editable=False)
+    last_run_at = models.DateTimeField(_("last run"), null=True, blank=True, editable=False)
+    declared = models.BooleanField(
+        _("declared in code"), default=False, db_default=False, editable=False
+    )
+    # Why it cannot fire; empty while it can.
+    broken = models.TextField(_("broken"), default="", db_default="", editable=False)
+    skipped = models.PositiveIntegerField(
+        _("skipped runs"), default=0, db_default=0, editable=False
+    )
+    last_skipped_at = models.DateTimeField(_("last skipped"), null=True, editable=False)
+
+    # What decides over `next_run_at`, and the value that it was worked out for: whoever edits a
+    # row, in whatever way, is noticed by the difference.
+    rule_hash = models.GeneratedField(
+        expression=RecordHash(
+            "job_name",
+            "cron",
+            "every",
+            "timezone",
+            "starts_at",
+            "until",
+            "catch_up",
+            "overlap",
+            "jitter",
+            "args",
+            "kwargs",
+        ),
+        output_field=models.BigIntegerField(),
+        db_persist=True,
+    )
+    rule_seen = models.BigIntegerField(default=0, db_default=0, editable=False)
+    # The latest tick that was judged, run or not: `every` keeps to its grid.
+    last_tick = models.DateTimeField(null=True, editable=False)
+    # The job of the latest tick that ran, and of the latest "run now".
+    last_job = models.UUIDField(null=True, editable=False)
+    asked_job = models.UUIDField(null=True, editable=False)
+    # The declaration that was last written here; a changed one is written again.
+    declaration = models.TextField(default="", db_default="", editable=False)
+
+    objects = ScheduleManager()
+
+    class Meta:
+        verbose_name = _("schedule")
+        verbose_name_plural = _("schedules")
+        constraints: ClassVar[Any] = [
+            models.UniqueConstraint(fields=["job_name", "name"], name="durable_schedule_name"),
+        ]
+        indexes: ClassVar[Any] = [
+            models.Index(
+                fields=["next_run_at"],
+                condition=Q(next_run_at__isnull=False, broken=""),
+                name="durable_schedule_next_idx",
+            ),
+            models.Index(
+                fields=["jitter"],
+                condition=Q(jitter__isnull=False),
+                name="durable_schedule_jitter_idx",
+            ),
+            models.Index(
+                fields=["job_name"],
+                condition=~Q(rule_seen=F("rule_hash")),
+                name="durable_schedule_edit_idx",
+            ),
+            models.Index(
+                fields=["job_name"], condition=~Q(broken=""), name="durable_schedule_broken_idx"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name if self.name == self.job_name else f"{self.job_name} {self.name}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Store the row, and work out `next_run_at` if what decides over it has changed."""
+        from django_durable import schedules
+
+        with transaction.atomic(using=kwargs.get("using") or schedules.alias_of(self)):
+            super().save(*args, **kwargs)
+            schedules.plan_row(self)
+
+    def delete(self, using: str | None = None, keep_parents: bool = False) -> Any:
+        """Delete the schedule; its jobs stay."""
+        return Schedule.objects.using(using or self._state.db).filter(pk=self.pk).delete()
+
+    def preview(self, n: int = 5) -> list[datetime]:
+        """Return the next n nominal times from now on, in UTC; fewer if `until` comes before.
+
+        Whether the schedule is enabled does not matter. Raises `ValueError` for a wrong rule.
+        """
+        from django_durable import schedules
+
+        return schedules.preview(self, n)
+
+    def run_now(self) -> Job:
+        """Make a job at once, whatever the rule says, and return it.
+
+        While one that was made so has not started, that one is returned, with `created` False.
+        Part of the caller's transaction. Raises `UnknownJob` where this process does not know
+        the job type, `TypeError` and `PayloadError` for arguments that don't fit.
+        """
+        from django_durable import schedules
+
+        return schedules.run_now(self)
+
+    async def arun_now(self) -> Job:
+        """Do what `run_now` does, from async code."""
+        job: Job = await sync_to_async(self.run_now)()
+        return job
+
+    def enable(self) -> bool:
+        """Let the schedule fire from its next tick on, not catching up; return if it was off."""
+        from django_durable import schedules
+
+        return schedules.switch(self, on=True)
+
+    def disable(self) -> bool:
+        """Let the schedule fire no more until it is enabled; return if it was on. Its jobs stay."""
+        from django_durable import schedules
+
+        return schedules.switch(self, on=False)
 
 
 class Worker(models.Model):

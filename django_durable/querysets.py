@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django.db import models
+from django.db import models, transaction
 from django.db.models import Q
 
 from django_durable.choices import FINISHED, JobStatus
@@ -12,7 +12,7 @@ from django_durable.conf import conf
 
 if TYPE_CHECKING:
     from django_durable.jobtypes import JobType
-    from django_durable.models import DeadLetter, Job  # noqa: F401 - named in strings
+    from django_durable.models import DeadLetter, Job, Schedule  # noqa: F401 - named in strings
 
 M = TypeVar("M", bound=models.Model)
 
@@ -124,3 +124,19 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
 
 class DeadLetterManager(DurableManager["DeadLetter"].from_queryset(DeadLetterQuerySet)):  # type: ignore[misc]
     """Read dead letters."""
+
+
+class ScheduleQuerySet(models.QuerySet["Schedule"]):
+    """Delete schedules so that no worker fires one meanwhile."""
+
+    def delete(self) -> tuple[int, dict[str, int]]:
+        """Delete the schedules; their jobs stay, without one."""
+        with transaction.atomic(using=self.db):
+            # A worker that fires one now has the lock until its jobs are there to be unlinked.
+            keys = [row.pk for row in self.order_by("pk").select_for_update(of=("self",))]
+            locked = self.model._base_manager.using(self.db).filter(pk__in=keys)
+            return locked.delete()
+
+
+class ScheduleManager(DurableManager["Schedule"].from_queryset(ScheduleQuerySet)):  # type: ignore[misc]
+    """Read schedules."""

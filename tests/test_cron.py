@@ -191,6 +191,9 @@ class TestReading:
     @example("0 0 29 2 *", utc(2026, 1, 1))
     @example("0 0 * 2 1#5", utc(2026, 1, 1))
     @example("0 0 */2 * 1", utc(2026, 1, 1))
+    @example("0 0 * * L5", utc(2026, 1, 1))
+    @example("0 0 * * 0#5,3#1", utc(2026, 1, 1))
+    @example("0 0 * * L0", utc(2026, 1, 1))
     def test_reads_as_croniter_does(self, expression: str, moment: datetime) -> None:
         cron = cron_or_reject(expression, "UTC")
         theirs = croniter(expression, moment.replace(tzinfo=None), ret_type=datetime)
@@ -348,6 +351,11 @@ class TestClockChanges:
         # A day of 23.5 hours has no 02:00 and 02:20; one of 24.5 hours has 01:40 twice.
         assert len(runs_on("*/20 * * * *", LORD_HOWE, day)) == runs
 
+    def test_fixed_time_is_over_in_the_second_of_two_hours(self) -> None:
+        asked = datetime(2026, 10, 25, 2, 15, tzinfo=ZoneInfo(BERLIN), fold=1)
+        assert Cron("30 2 * * *", BERLIN).next_after(asked) == utc(2026, 10, 26, 1, 30)
+        assert Cron("0,30 2,3 * * *", BERLIN).next_after(asked) == utc(2026, 10, 25, 2)
+
     def test_second_occurrences_are_not_lost_for_times_that_are_over(self) -> None:
         # Asked at 02:45, between the two half hours that are still to be repeated, on a date
         # that comes again only in a year.
@@ -397,7 +405,7 @@ def by_brute_force(expression: str, zone: str, start: datetime, end: datetime) -
     return runs
 
 
-@PATIENTLY
+@settings(PATIENTLY, max_examples=40)
 @given(expressions(), st.sampled_from(CHANGES))
 @example("* * * * *", CHANGES[4])
 @example("0-59 0-23 * * *", CHANGES[5])

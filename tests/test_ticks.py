@@ -18,6 +18,7 @@ from django_durable.ticks import (
     MOST,
     CatchUp,
     Due,
+    Grid,
     Rule,
     due_ticks,
     first_tick,
@@ -96,7 +97,9 @@ class TestFirst:
             assert first_tick(rule, NOON - lead) == NOON
 
     def test_start_between_ticks_of_cron(self) -> None:
-        assert first_tick(Rule(cron=HOURLY, starts_at=NOON + MOMENT), NOON - DAY) == NOON + HOUR
+        start = NOON + MOMENT
+        for now in (NOON - DAY, start):
+            assert first_tick(Rule(cron=HOURLY, starts_at=start), now) == NOON + HOUR
 
     def test_grid_of_every_goes_through_a_start_in_the_past(self) -> None:
         rule = Rule(every=7 * MINUTE, starts_at=NOON - DAY)
@@ -143,6 +146,19 @@ class TestNext:
         assert next_tick(Rule(cron=HOURLY, starts_at=start), NOON) == NOON + 2 * HOUR
 
 
+class TestGrid:
+    def test_last_point_lies_after_the_one_end_and_up_to_the_other(self) -> None:
+        grid = Grid(NOON, HOUR)
+        assert grid.last_between(NOON, NOON + 150 * MINUTE) == NOON + 2 * HOUR
+        assert grid.last_between(NOON, NOON + HOUR) == NOON + HOUR
+        assert grid.last_between(NOON, NOON + 59 * MINUTE) is None
+
+    def test_next_point_lies_after_the_moment_also_before_the_anchor(self) -> None:
+        grid = Grid(NOON, HOUR)
+        assert grid.next_after(NOON) == NOON + HOUR
+        assert grid.next_after(NOON - DAY - MOMENT) == NOON - DAY
+
+
 class TestMovedOn:
     def test_hourly_that_comes_back_at_twenty_past_waits_for_the_next_hour(self) -> None:
         back = NOON + 20 * MINUTE
@@ -156,6 +172,10 @@ class TestMovedOn:
         odd = NOON + 3 * MINUTE
         for rule in (Rule(cron=HOURLY), Rule(every=HOUR)):
             assert moved_on(rule, odd, NOON) == odd
+
+    def test_tick_of_this_moment_is_over(self) -> None:
+        for rule in (Rule(cron=HOURLY), Rule(every=HOUR)):
+            assert moved_on(rule, NOON, NOON) == NOON + HOUR
 
     def test_nothing_is_left_after_the_end(self) -> None:
         assert moved_on(Rule(cron=HOURLY, until=NOON), NOON - DAY, NOON) is None
@@ -205,8 +225,16 @@ class TestDue:
             rule = Rule(cron=HOURLY, until=NOON, catch_up=catch_up)
             assert due_ticks(rule, NOON, NOON) == Due([NOON], 0, None)
             assert due_ticks(rule, NOON + HOUR, NOON + 2 * HOUR) == Due([], 0, None)
-        rule = Rule(every=HOUR, until=NOON + 90 * MINUTE, catch_up="all")
-        assert due_ticks(rule, NOON, NOON + DAY) == Due([NOON, NOON + HOUR], 0, None)
+
+    @pytest.mark.parametrize(("catch_up", "late"), [("skip", 0), ("one", 1), ("all", 2)])
+    def test_ticks_after_the_end_are_never_missed(self, catch_up: CatchUp, late: int) -> None:
+        end = NOON + 90 * MINUTE
+        for rule in (
+            Rule(every=HOUR, until=end, catch_up=catch_up),
+            Rule(cron=HOURLY, until=end, catch_up=catch_up),
+        ):
+            due = due_ticks(rule, NOON, NOON + DAY)
+            assert due == Due([NOON, NOON + HOUR][2 - late :], 2 - late, None)
 
     def test_ticks_before_the_start_are_never_missed(self) -> None:
         for catch_up in get_args(CatchUp):
@@ -216,7 +244,8 @@ class TestDue:
 
     def test_stored_tick_runs_though_the_rule_has_changed(self) -> None:
         odd = NOON + 3 * MINUTE
-        assert due_ticks(Rule(cron=HOURLY), odd, odd) == Due([odd], 0, NOON + HOUR)
+        for rule in (Rule(cron=HOURLY), Rule(cron=HOURLY, starts_at=odd)):
+            assert due_ticks(rule, odd, odd) == Due([odd], 0, NOON + HOUR)
 
     def test_every_keeps_its_grid_however_late_the_looks_are(self) -> None:
         rule, tick = Rule(every=10 * SECOND), NOON
@@ -239,7 +268,8 @@ class TestDue:
 
     def test_a_long_way_is_caught_up_in_pieces(self) -> None:
         rule = Rule(cron=Cron("* * * * *", "UTC"), catch_up="all")
-        now, tick, looks, run = NOON + 2 * DAY, NOON, 0, []
+        now, tick, looks = NOON + 2 * DAY, NOON, 0
+        run: list[datetime] = []
         while tick <= now:
             due = due_ticks(rule, tick, now)
             assert 1 <= len(due.run) <= MOST

@@ -20,6 +20,7 @@ frozen dataclass, a count or ids; it never logs and sends no Django signal.
     record_checkpoints  RUNNING                 RUNNING (an earned step; its claim is checked)
     send_signal         WAITING (for it)        READY; otherwise only the signal is buffered
     fork                -                       READY (new job, perhaps with checkpoints)
+    insert_ticks        -                       READY (the jobs of a schedule that fires)
 
 The one lock order: a tree's advisory lock, then budgets (tried, never waited for), then job rows
 by id, youngest first, all in one statement: the jobs that may end together with those that wait
@@ -82,6 +83,19 @@ from django_durable.store.recording import (
     show_progress,
     standing,
 )
+from django_durable.store.scheduling import (
+    Look,
+    Moved,
+    Tick,
+    break_schedule,
+    insert_ticks,
+    lock_due_schedules,
+    look_at_schedules,
+    mark_unknown_schedules,
+    mend_schedules,
+    move_schedules,
+    own_declarations,
+)
 from django_durable.store.workers import (
     WorkerCard,
     beat,
@@ -124,6 +138,17 @@ __all__ = [
     "Scope",
     "Standing",
     "Success",
+    "Look",
+    "Moved",
+    "Tick",
+    "break_schedule",
+    "insert_ticks",
+    "lock_due_schedules",
+    "look_at_schedules",
+    "mark_unknown_schedules",
+    "mend_schedules",
+    "move_schedules",
+    "own_declarations",
     "WorkerCard",
     "beat",
     "bear",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -19,6 +19,7 @@ from django.dispatch import Signal
 from django_durable import signals, store
 from django_durable.choices import JobStatus
 from django_durable.context import as_job
+from django_durable.enqueueing import send_enqueued
 from django_durable.errortext import ErrorText
 from django_durable.jobtypes import registry
 from django_durable.models import DeadLetter, Job
@@ -50,6 +51,11 @@ class Announcer:
     def _put(self, tell: Callable[[], None]) -> None:
         self._waiting.append(tell)
         self.loop.wake()
+
+    def enqueued(self, jobs: Sequence[Job]) -> None:
+        """Send `job_enqueued` for what schedules have made."""
+        if jobs and signals.job_enqueued.has_listeners(Job):
+            self._put(lambda: send_enqueued(jobs))
 
     def started(self, run: Run) -> None:
         """Send `job_started`."""

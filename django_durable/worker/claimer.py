@@ -21,6 +21,7 @@ from django_durable.worker.loops import OUTAGE, Loop, logger
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.recorder import Recorder
 from django_durable.worker.runs import Run, Runs
+from django_durable.worker.timekeeper import Timekeeper
 
 RESCUE_BATCH = 100
 # How long a claimer with a backlog waits for half of its slots before it takes fewer.
@@ -49,6 +50,7 @@ class Claimer:
         self._start = start
         self._claimer = claimer
         self._claims = Claims(options.scope(), Owner(options.name, claimer, options.lease_duration))
+        self._timekeeper = Timekeeper(options, announcer) if options.maintenance else None
         self._shunned: dict[UUID, float] = {}
         self._uncertain = False
         # Written by whoever hints, and by the claimer alone: neither can undo what the other says.
@@ -77,6 +79,8 @@ class Claimer:
             if self._uncertain:
                 self._give_back_unknown()
             self._upkeep()
+            if self._timekeeper is not None:
+                self._timekeeper.step()
             return self._claim()
         except Exception as error:
             self._uncertain = True
@@ -119,7 +123,8 @@ class Claimer:
         recorded = self._recorded(claimed)
         for claim in claimed:
             self._take(claim, recorded.get(claim.id))
-        self.idle = was_idle and not claimed and sees_all
+        is_behind = self._timekeeper is not None and self._timekeeper.behind
+        self.idle = was_idle and not claimed and sees_all and not is_behind
         self._found_nothing = not claimed
         if len(claimed) >= room:
             self._gather_until = time.monotonic() + GATHER
@@ -141,9 +146,10 @@ class Claimer:
         return max(wanted, self._claims.look_from)
 
     def _pause(self, longest: float) -> float:
-        """Return how long to wait, unless there is something to rescue before."""
-        if self._options.maintenance:
-            longest = min(longest, self._upkeep_at - time.monotonic())
+        """Return how long to wait, unless there is something to rescue or to fire before."""
+        if self._timekeeper is not None:
+            upkeep_at = min(self._upkeep_at, self._timekeeper.next_at)
+            longest = min(longest, upkeep_at - time.monotonic())
         return max(longest, 0.001)
 
     def _current_shunned(self, now: float) -> list[UUID]:

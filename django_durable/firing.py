@@ -1,0 +1,210 @@
+"""Firing: what a worker does about schedules, from its start on.
+
+Every verb here may run in many workers at once. A schedule is fired under its row's lock, its
+jobs and its next run are one commit, and one job for each nominal time is a constraint; so a
+worker that dies half way has done nothing, and another one does it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Exists, F, OuterRef
+
+from django_durable import notifications, schedules, store, ticks
+from django_durable.choices import Overlap
+from django_durable.conf import conf
+from django_durable.enqueueing import as_job, send_enqueued
+from django_durable.models import Job, Schedule
+from django_durable.querysets import ClockNow
+from django_durable.schedules import NO_WORKER, NOT_DECLARED
+
+logger = logging.getLogger("django_durable.schedules")
+
+Tell = Callable[[Sequence[Job]], None]
+
+# How many schedules one transaction takes.
+BATCH = 100
+# A worker that is frozen in a transaction must not keep others from the schedules it has locked.
+IDLE_FOR = timedelta(seconds=30)
+
+
+def reconcile(names: Collection[str]) -> None:
+    """Let the table say what the code declares; to be called when a worker starts.
+
+    A changed declaration changes its one row, also when many workers start at once; a row that
+    is declared no longer stops, unless this process does not know its job type at all.
+    """
+    declared = [each for each in schedules.declarations() if each.job_type.name in names]
+    with store.transaction():
+        store.own_declarations(store.connection())
+        rows = list(Schedule.objects.filter(job_name__in=names).only(*_RECONCILED))
+        for declaration in declared:
+            _declare(declaration, rows)
+        for row in rows:
+            if row.declared and not any(each.is_named(row.job_name, row.name) for each in declared):
+                Schedule.objects.filter(pk=row.pk).update(declared=False, broken=NOT_DECLARED)
+        # What was broken may be mended by the code of this process.
+        broken = Schedule.objects.filter(job_name__in=names).exclude(broken="")
+        for row in broken.exclude(broken=NOT_DECLARED).select_for_update(no_key=True):
+            schedules.plan(row)
+
+
+_RECONCILED = ("job_name", "name", "declared", "declaration", "broken")
+
+
+def _declare(declaration: schedules.Declaration, rows: Sequence[Schedule]) -> None:
+    text = declaration.text()
+    found = declaration.choose(rows)
+    for other in found[1:]:
+        # Written by a worker that still runs older code; this one would fire it too.
+        Schedule.objects.filter(pk=other.pk).update(declared=False, broken=NOT_DECLARED)
+    if found and found[0].declared and found[0].declaration == text:
+        return
+    back = bool(found) and found[0].broken == NOT_DECLARED
+    row, _created = schedules.write(declaration, {"declared": True, "declaration": text})
+    if back and row.next_run_at is not None:
+        # What fell due while it was not declared was not missed.
+        now = store.now(store.connection())
+        following = ticks.moved_on(schedules.rule_of(row), row.next_run_at, now)
+        Schedule.objects.filter(pk=row.pk).update(next_run_at=following)
+
+
+def mark_unknown() -> None:
+    """Say of the schedules whose job type no live worker knows that they cannot fire."""
+    store.mark_unknown_schedules(store.connection(), NO_WORKER, conf.lease)
+
+
+def run_due(names: Sequence[str], tell: Tell = send_enqueued) -> float | None:
+    """Fire what is due of the schedules of these job types, up to one batch.
+
+    `tell` sends `job_enqueued` of the new jobs, once they are committed. Return in how many
+    seconds the next one falls due: 0 if there may be more already, None if there is none.
+    """
+    db = store.connection()
+    look = store.look_at_schedules(db, names)
+    if look.wrong:
+        store.mend_schedules(db, names, [NO_WORKER])
+    if look.edited:
+        _plan_edited(names)
+    if look.edited or (look.due_in is not None and look.due_in <= 0):
+        fire(names, tell)
+        return 0
+    return look.due_in
+
+
+def _plan_edited(names: Sequence[str]) -> None:
+    """Work out when schedules run next that are new, or that somebody has edited."""
+    with store.transaction():
+        edited = Schedule.objects.filter(job_name__in=names).exclude(rule_seen=F("rule_hash"))
+        for row in edited.select_for_update(skip_locked=True, no_key=True)[:BATCH]:
+            schedules.plan(row)
+
+
+class Verdict(NamedTuple):
+    """Hold what is to be made of one due schedule: jobs, and where it stands then."""
+
+    ticks: list[store.Tick]
+    skipped: list[datetime]
+    due: ticks.Due
+
+
+def fire(names: Sequence[str], tell: Tell = send_enqueued, limit: int = BATCH) -> int:
+    """Fire up to `limit` due schedules in one transaction; return how many were found.
+
+    One that the database refuses is found out by firing them one at a time; it is broken then,
+    and stops no other.
+    """
+    try:
+        found, made = _fire_batch(names, limit)
+    except (OperationalError, InterfaceError):
+        raise
+    except DatabaseError as error:
+        if limit == 1:
+            _break_first(names, error)
+            return 1
+        return sum(fire(names, tell, limit=1) for _ in range(limit))
+    queues = sorted({job.queue_name for job in made})
+    notifications.notify(store.connection(), notifications.READY, queues)
+    tell(made)
+    return found
+
+
+def _fire_batch(names: Sequence[str], limit: int) -> tuple[int, list[Job]]:
+    db = store.connection()
+    with store.transaction():
+        store.end_if_idle_for(db, IDLE_FOR)
+        locked = store.lock_due_schedules(db, names, limit)
+        if not locked:
+            return 0, []
+        made = _fire_locked(db, locked)
+    return len(locked), made
+
+
+def _fire_locked(db: BaseDatabaseWrapper, locked: Sequence[int]) -> list[Job]:
+    """Judge locked schedules by what a later statement reads, insert their jobs and move on."""
+    busy = Job.all_objects.filter(pk=OuterRef("last_job"), finished_at__isnull=True)
+    rows = Schedule.objects.filter(pk__in=locked).order_by("next_run_at", "pk")
+    verdicts: dict[int, Verdict] = {}
+    for row in rows.annotate(busy=Exists(busy), now=ClockNow()):
+        try:
+            verdicts[row.pk] = _judge(row)
+        except Exception as error:
+            # A bad row, or users' code.
+            logger.exception("The schedule %s cannot fire", row)
+            store.break_schedule(db, row.pk, f"{type(error).__name__}: {error}")
+    new = [tick for verdict in verdicts.values() for tick in verdict.ticks]
+    pairs = list(zip(new, store.insert_ticks(db, new), strict=True))
+    made: list[Job] = []
+    latest: dict[int, Job] = {}
+    for tick, done in pairs:
+        if done is not None:
+            job = as_job(db, tick.new, done, schedule_id=tick.schedule, scheduled_for=tick.nominal)
+            latest[tick.schedule] = job
+            made.append(job)
+    store.move_schedules(
+        db, [_moved(pk, verdict, latest.get(pk)) for pk, verdict in verdicts.items()]
+    )
+    return made
+
+
+def _judge(row: Any) -> Verdict:
+    """Decide over the due ticks of a row; raises whatever is wrong with it."""
+    rule = schedules.rule_of(row)
+    if not row.enabled:
+        following = ticks.moved_on(rule, row.next_run_at, row.now)
+        return Verdict([], [], ticks.Due([], 0, following))
+    due = ticks.due_ticks(rule, row.next_run_at, row.now)
+    run: list[datetime] = due.run
+    skipped: list[datetime] = []
+    if row.overlap == Overlap.SKIP:
+        # The job of a tick that runs now has not ended when the next one is due.
+        run, skipped = ([], due.run) if row.busy else (due.run[:1], due.run[1:])
+    return Verdict(schedules.tick_jobs(row, run, row.now), skipped, due)
+
+
+def _moved(pk: int, verdict: Verdict, job: Job | None) -> store.Moved:
+    judged = [*verdict.skipped, *(tick.nominal for tick in verdict.ticks)]
+    return store.Moved(
+        id=pk,
+        next_run_at=verdict.due.next_run_at,
+        last_tick=max(judged, default=None),
+        last_run_at=None if job is None else job.scheduled_for,
+        last_job=None if job is None else job.pk,
+        skipped=len(verdict.skipped),
+        last_skipped_at=max(verdict.skipped, default=None),
+    )
+
+
+def _break_first(names: Sequence[str], error: DatabaseError) -> None:
+    """Break the first due schedule, which the database has just refused to fire."""
+    db = store.connection()
+    with store.transaction():
+        for pk in store.lock_due_schedules(db, names, 1):
+            logger.error("The schedule %s cannot fire: %s", pk, error)
+            store.break_schedule(db, pk, f"{type(error).__name__}: {error}")

@@ -1,0 +1,405 @@
+"""Schedules: what users write with, and what is done to one row."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.db import IntegrityError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import F
+
+from django_durable import payloads, store, ticks
+from django_durable.choices import CatchUp, Overlap
+from django_durable.conf import conf
+from django_durable.cron import Cron
+from django_durable.jobtypes import Call, JobType, check_text, registry
+
+if TYPE_CHECKING:
+    from django_durable.models import Job, Schedule
+
+# Why a schedule does not fire, where the reason may pass by itself.
+NO_WORKER = "no live worker knows the job type"
+NOT_DECLARED = "it is no longer declared in the code"
+_NOTHING = timedelta(0)
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """Hold what code says of one schedule; None as time zone is the project's.
+
+    Raises `ValueError` for a wrong rule and `TypeError` for arguments that the function of the
+    job type does not take.
+    """
+
+    job_type: JobType
+    name: str
+    cron: str | None = None
+    every: timedelta | None = None
+    timezone: str | None = None
+    starts_at: datetime | None = None
+    until: datetime | None = None
+    catch_up: str = CatchUp.ONE.value
+    overlap: str = Overlap.ALLOW.value
+    jitter: timedelta | None = None
+    run_on_create: bool = False
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_text("name", self.name, 255)
+        if isinstance(self.args, str) or not isinstance(self.args, Sequence):
+            raise ValueError(f"args must be a list of arguments, not {self.args!r:.100}")
+        if not isinstance(self.kwargs, Mapping):
+            raise ValueError(f"kwargs must be a dict of arguments, not {self.kwargs!r:.100}")
+        make_rule(
+            **{name: getattr(self, name) for name in RULE_FIELDS if name != "timezone"},
+            timezone=self.timezone or "UTC",
+        )
+        options = self.job_type.options
+        payloads.bind_arguments(
+            self.job_type.func, self.args, dict(self.kwargs), takes_context=options.takes_context
+        )
+        self._texts()
+
+    def _texts(self) -> tuple[str, str]:
+        takes_context = self.job_type.options.takes_context
+        return payloads.encode_arguments(
+            self.args,
+            dict(self.kwargs),
+            names=payloads.argument_names(self.job_type.func, takes_context=takes_context),
+            limit=conf.max_payload,
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names that the job type has or had."""
+        return [self.job_type.name, *self.job_type.aliases]
+
+    def choose(self, rows: Iterable[Schedule]) -> list[Schedule]:
+        """Return the rows that are the declared one, that of the newest name first."""
+        found = [row for row in rows if self.is_named(row.job_name, row.name)]
+        order = self.names.index
+        return sorted(found, key=lambda row: (order(row.job_name), row.name != self.name))
+
+    def is_named(self, job_name: str, name: str) -> bool:
+        """Tell whether a row of this job type and name is the declared one.
+
+        A schedule that is called like its job type keeps its row when that is renamed.
+        """
+        if job_name not in self.names:
+            return False
+        return name == self.name or (self.name == self.job_type.name and name in self.names)
+
+    def values(self) -> dict[str, Any]:
+        """Return the columns."""
+        rule = {name: getattr(self, name) for name in RULE_FIELDS}
+        return {
+            **rule,
+            "job_name": self.job_type.name,
+            "name": self.name,
+            "timezone": self.timezone or settings.TIME_ZONE,
+            "run_on_create": self.run_on_create,
+            "args": list(self.args),
+            "kwargs": dict(self.kwargs),
+        }
+
+    def text(self) -> str:
+        """Return what tells this declaration from a changed one."""
+        values = {**self.values(), "payload": self._texts()}
+        del values["args"], values["kwargs"]
+        return json.dumps(values, default=str, sort_keys=True)
+
+
+RULE_FIELDS = (
+    "cron", "every", "timezone", "starts_at", "until", "catch_up", "overlap", "jitter",
+)  # fmt: skip
+
+
+def make_rule(
+    *,
+    cron: str | None,
+    every: timedelta | None,
+    timezone: str,
+    starts_at: datetime | None,
+    until: datetime | None,
+    catch_up: str,
+    overlap: str,
+    jitter: timedelta | None,
+) -> ticks.Rule:
+    """Return the rule that these values make; raises `ValueError`, with a sentence, for none."""
+    if overlap not in Overlap.values:
+        raise ValueError(f"overlap is allow or skip, not {overlap!r:.50}")
+    Cron("@daily", timezone)
+    if not isinstance(catch_up, str):
+        raise ValueError(f"catch_up is one, skip or all, not {catch_up!r:.50}")
+    for name, moment in (("starts_at", starts_at), ("until", until)):
+        if moment is not None and not isinstance(moment, datetime):
+            raise ValueError(f"{name} is an aware datetime, not {moment!r:.50}")
+    return ticks.Rule(
+        cron=Cron(cron, timezone) if cron not in (None, "") else None,
+        every=every,
+        starts_at=starts_at,
+        until=until,
+        catch_up=str(catch_up),  # type: ignore[arg-type]
+        jitter=jitter,
+    )
+
+
+def rule_of(row: Schedule) -> ticks.Rule:
+    """Return the rule of a row; raises `ValueError` for a wrong one."""
+    return make_rule(**{name: getattr(row, name) for name in RULE_FIELDS})
+
+
+def schedule(*, name: str | None = None, **rule: Any) -> Callable[[JobType], JobType]:
+    """Declare a schedule of a job type: `@schedule(cron="0 9 * * *")` above `@job`.
+
+    Takes `cron` (five fields, or `@daily` and its like) or `every` (a timedelta), and `timezone,
+    starts_at, until, catch_up, overlap, jitter, run_on_create, args, kwargs`. It is called like
+    the job type unless `name` says otherwise; several decorators need several names. Workers
+    write it to the table when they start. Raises `ValueError` for a wrong rule and `TypeError`
+    for an unknown option or arguments that the function does not take.
+    """
+
+    def declare(job_type: JobType) -> JobType:
+        if not isinstance(job_type, JobType):
+            raise TypeError("put @schedule above @job: it takes a job type")
+        declaration = Declaration(job_type, job_type.name if name is None else name, **rule)
+        if any(each.name == declaration.name for each in job_type.schedules):
+            raise ValueError(
+                f"{job_type.name} has a schedule {declaration.name!r} already: give another name="
+            )
+        job_type.schedules.append(declaration)
+        return job_type
+
+    return declare
+
+
+def declarations() -> Iterable[Declaration]:
+    """Return the schedules that this process declares."""
+    for name in registry.names():
+        job_type = registry.get(name)
+        if job_type.name == name:
+            yield from job_type.schedules
+
+
+# One row.
+
+
+def alias_of(row: Schedule) -> str:
+    """Return the database that the row is in, or is to be in."""
+    return row._state.db or conf.database
+
+
+def _connection(alias: str) -> BaseDatabaseWrapper:
+    wrapper: BaseDatabaseWrapper = connections[alias]
+    return wrapper
+
+
+def upsert(job_type: JobType, name: str, *, enabled: bool | None = None, **rule: Any) -> Schedule:
+    """Make or change the schedule of this name; see `JobType.schedule`."""
+    declaration = Declaration(job_type, name, **rule)
+    with store.transaction():
+        row, created = write(declaration)
+        if not created and enabled is not None:
+            switch(row, on=enabled)
+        elif enabled is False:
+            row.enabled = False
+            row.save(update_fields=["enabled"])
+    return row
+
+
+def write(declaration: Declaration, more: Mapping[str, Any] | None = None) -> tuple[Schedule, bool]:
+    """Make the row of a declaration, or let it say what that says; return it and if it was made.
+
+    `more` are further columns.
+    """
+    from django_durable.models import Schedule
+
+    values = {**declaration.values(), **(more or {})}
+    while True:
+        row = find(declaration)
+        if row is not None:
+            if row.broken == NOT_DECLARED:
+                values["broken"] = ""
+            for name, value in values.items():
+                setattr(row, name, value)
+            row.save(update_fields=list(values))
+            return row, False
+        try:
+            with store.transaction():
+                row = Schedule(**values)
+                row.save(force_insert=True)
+                return row, True
+        except IntegrityError:
+            # Somebody else has made it this very moment.
+            continue
+
+
+def find(declaration: Declaration) -> Schedule | None:
+    """Return the locked row of a declaration, under whatever name its job type has had."""
+    from django_durable.models import Schedule
+
+    names = declaration.names
+    called = {declaration.name}
+    if declaration.name == declaration.job_type.name:
+        called.update(names)
+    rows = Schedule.objects.filter(job_name__in=names, name__in=called).order_by("pk")
+    found = declaration.choose(rows.select_for_update(no_key=True))
+    return found[0] if found else None
+
+
+def plan_row(row: Schedule) -> None:
+    """Plan the row just saved, if that has changed what decides over its next run."""
+    from django_durable.models import Schedule
+
+    saved = Schedule.objects.using(alias_of(row)).filter(pk=row.pk)
+    locked = saved.exclude(rule_seen=F("rule_hash")).select_for_update(no_key=True).first()
+    if locked is not None:
+        plan(locked)
+        row.refresh_from_db(fields=["next_run_at", "broken", "rule_seen", "last_job"])
+
+
+def plan(row: Schedule) -> None:
+    """Work out the next run of a locked row whose rule is new or has changed, and store it."""
+    from django_durable.models import Schedule
+
+    db = _connection(alias_of(row))
+    changed: dict[str, Any] = {"rule_seen": F("rule_hash")}
+    try:
+        now = store.now(db)
+        rule = rule_of(row)
+        changed["next_run_at"] = _planned(row, rule, now)
+        broken = ""
+        if row.run_on_create and row.enabled and row.rule_seen == 0:
+            if registry.find(row.job_name) is None:
+                # A worker that knows the job type does it.
+                return
+            changed |= _run_on_create(row, changed["next_run_at"], now)
+    except ValueError as error:
+        broken = str(error)
+    if row.broken != NOT_DECLARED:
+        changed["broken"] = broken
+    Schedule.objects.using(db.alias).filter(pk=row.pk).update(**changed)
+
+
+def _planned(row: Schedule, rule: ticks.Rule, now: datetime) -> datetime | None:
+    """Return the next tick by the rule as it is now.
+
+    One that is due stays if the rule still names it, so that an edit of other things makes no
+    schedule miss it. `every` without a `starts_at` keeps to the grid that it is on.
+    """
+    following = row.next_run_at
+    if following is not None and row.rule_seen == 0:
+        return following
+    anchor = rule.starts_at or row.last_tick or following or now
+    if following is not None and following <= now:
+        just_before = following - timedelta(microseconds=1)
+        if rule.times(anchor).next_after(just_before) == following:
+            return following
+    latest = max(now, row.last_tick or now)
+    if rule.every is not None and rule.starts_at is None and row.last_tick is not None:
+        return ticks.moved_on(rule, row.last_tick, latest)
+    return ticks.first_tick(rule, latest)
+
+
+def _run_on_create(row: Schedule, first: datetime | None, now: datetime) -> dict[str, Any]:
+    """Make the job of a new schedule, unless its first tick is due as it is."""
+    if first is not None and first <= now:
+        return {}
+    made = make_jobs(row, [now], now)
+    return {"last_job": made[-1].pk, "last_run_at": now} if made else {}
+
+
+def switch(row: Schedule, *, on: bool) -> bool:
+    """Enable or disable a schedule; see the model. Return whether that changed it."""
+    from django_durable.models import Schedule
+
+    db = _connection(alias_of(row))
+    stored = Schedule.objects.using(db.alias).filter(pk=row.pk)
+    with transaction.atomic(using=db.alias):
+        locked = stored.select_for_update(no_key=True).get()
+        changed: bool = locked.enabled != on
+        if changed:
+            following = locked.next_run_at
+            if on and following is not None:
+                # A worker says in `broken` what is wrong with a wrong rule.
+                with contextlib.suppress(ValueError):
+                    following = ticks.moved_on(rule_of(locked), following, store.now(db))
+            stored.update(enabled=on, next_run_at=following)
+    row.refresh_from_db(fields=["enabled", "next_run_at"])
+    return changed
+
+
+def run_now(row: Schedule) -> Job:
+    """Make a job of the schedule at once; see `Schedule.run_now`."""
+    from django_durable.choices import JobStatus
+    from django_durable.models import Job, Schedule
+
+    db = _connection(alias_of(row))
+    stored = Schedule.objects.using(db.alias).filter(pk=row.pk)
+    with transaction.atomic(using=db.alias):
+        locked = stored.select_for_update(no_key=True).get()
+        # A statement of its own, since the lock may have been waited for.
+        asked = Job.all_objects.using(db.alias).filter(pk=locked.asked_job)
+        pending: Job | None = asked.filter(status=JobStatus.READY).first()
+        if pending is not None:
+            pending.created = False
+            return pending
+        (job,) = make_jobs(locked, [store.now(db)], None)
+        stored.update(asked_job=job.pk)
+    return job
+
+
+def make_jobs(row: Schedule, nominal: Sequence[datetime], now: datetime | None) -> list[Job]:
+    """Insert the jobs of these nominal times and return those that did not exist."""
+    from django_durable.enqueueing import announce, as_job
+
+    db = _connection(alias_of(row))
+    new = tick_jobs(row, nominal, now)
+    made = [
+        as_job(db, tick.new, done, schedule_id=row.pk, scheduled_for=tick.nominal)
+        for tick, done in zip(new, store.insert_ticks(db, new), strict=True)
+        if done is not None
+    ]
+    announce(db, made)
+    return made
+
+
+def tick_jobs(row: Schedule, nominal: Sequence[datetime], now: datetime | None) -> list[store.Tick]:
+    """Return the jobs to insert for these nominal times, with their jitter if `now` is given."""
+    from django_durable.enqueueing import new_job
+
+    job_type = registry.get(row.job_name)
+    made: list[store.Tick] = []
+    for tick in nominal:
+        call = Call(job_type)
+        if now is not None:
+            run_after = ticks.jittered(tick, row.jitter, row.pk)
+            # Not before now: what is late goes to the end of the line, as if enqueued now.
+            call = call.using(run_after=max(run_after, now) if row.jitter else None)
+        new = new_job(call, list(row.args), dict(row.kwargs))
+        made.append(store.Tick(row.pk, tick, new))
+    return made
+
+
+def preview(row: Schedule, n: int) -> list[datetime]:
+    """Return coming nominal times; see `Schedule.preview`."""
+    rule, now = rule_of(row), store.now(_connection(alias_of(row)))
+    following = row.next_run_at
+    tick = (
+        ticks.first_tick(rule, now) if following is None else ticks.moved_on(rule, following, now)
+    )
+    if following is None and row.rule_seen != 0:
+        # Planned, and none is left.
+        return []
+    coming: list[datetime] = []
+    while tick is not None and len(coming) < n:
+        coming.append(tick)
+        tick = ticks.next_tick(rule, tick)
+    return coming

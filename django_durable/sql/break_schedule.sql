@@ -1,0 +1,1 @@
+UPDATE durable_schedule SET broken = %(why)s WHERE id = %(id)s

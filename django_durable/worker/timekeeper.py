@@ -1,0 +1,53 @@
+"""The timekeeper: fires the schedules of a child, in the thread of its claimer."""
+
+from __future__ import annotations
+
+import time
+
+from django_durable import firing
+from django_durable.worker.announcer import Announcer
+from django_durable.worker.loops import OUTAGE, logger
+from django_durable.worker.options import WorkerOptions
+
+# How often it looks for schedules whose job type nobody knows.
+MARK_EVERY = 5.0
+
+
+class Timekeeper:
+    """Fire what is due, on time within a poll interval, and know when to look again."""
+
+    def __init__(self, options: WorkerOptions, announcer: Announcer) -> None:
+        self._names = options.served_names()
+        self._poll_interval = options.poll_interval
+        self._announcer = announcer
+        self._reconciled = False
+        # Not at once: the row that says what this worker knows may not be there yet.
+        self._mark_at = time.monotonic() + MARK_EVERY
+        self.next_at = 0.0
+        # There may be more that is due already.
+        self.behind = False
+
+    def step(self) -> None:
+        """Look, unless it is too early; what is wrong with schedules stops no claims."""
+        now = time.monotonic()
+        if now < self.next_at:
+            return
+        try:
+            due_in = self._look(now)
+        except OUTAGE:
+            raise
+        except Exception:  # noqa: BLE001 - the claims go on, and so does this
+            logger.exception("The schedules could not be looked at")
+            due_in = None
+        self.behind = due_in == 0
+        pause = self._poll_interval if due_in is None else min(due_in, self._poll_interval)
+        self.next_at = time.monotonic() + pause
+
+    def _look(self, now: float) -> float | None:
+        if not self._reconciled:
+            firing.reconcile(self._names)
+            self._reconciled = True
+        if now >= self._mark_at:
+            firing.mark_unknown()
+            self._mark_at = now + MARK_EVERY
+        return firing.run_due(self._names, self._announcer.enqueued)
