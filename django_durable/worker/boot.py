@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -13,6 +14,7 @@ from uuid import UUID
 import django
 
 from django_durable import faults
+from django_durable.worker.streams import open_standard_streams
 
 SWITCH_INTERVAL = 0.0005
 
@@ -24,6 +26,7 @@ def main() -> None:
         # A stop that goes to the whole group is the supervisor's to lead. A function, since an
         # ignored signal would stay ignored in the programs that jobs start.
         signal.signal(number, lambda *_: None)
+    open_standard_streams()
     faulthandler.register(signal.SIGQUIT)
     django.setup()
     from django_durable.conf import conf
@@ -49,7 +52,8 @@ def main() -> None:
     child = Child(options, UUID(sys.argv[5]), channel, ClaimTable(table_fd, size))
     threading.current_thread().name = "main"
     child.run()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
     # Threads of jobs that don't return would keep the process; their end is recorded.
     os._exit(0)

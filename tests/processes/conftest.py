@@ -52,9 +52,9 @@ def start(transactional_db: None, tmp_path: Path, queue: str) -> Iterator[Start]
     """Start workers of the test's queue, with more arguments; all of them end with the test."""
     workers: list[WorkerProcess] = []
 
-    def start_worker(*args: str, **environment: str) -> WorkerProcess:
+    def start_worker(*args: str, **how: str) -> WorkerProcess:
         own = () if any(arg.startswith("--queue-name") for arg in args) else ("-q", queue)
-        workers.append(WorkerProcess(tmp_path, *own, *args, **environment))
+        workers.append(WorkerProcess(tmp_path, *own, *args, **how))
         return workers[-1]
 
     yield start_worker

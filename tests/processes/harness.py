@@ -89,14 +89,19 @@ def tagged(tag: str) -> list[int]:
 
 
 class WorkerProcess:
-    """Be a `manage.py worker` with its children, from its start to the end of the last of them."""
+    """Be a `manage.py worker` with its children, from its start to the end of the last of them.
 
-    def __init__(self, folder: Path, *args: str, **environment: str) -> None:
+    `through` is what a shell does to start it, such as redirecting it.
+    """
+
+    def __init__(
+        self, folder: Path, *args: str, through: str = 'exec "$@"', **environment: str
+    ) -> None:
         self.tag = f"worker-{uuid4()}"
         self.log_path = folder / f"{self.tag}.log"
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "worker", *args],
+                ["/bin/sh", "-c", through, "sh", sys.executable, "manage.py", "worker", *args],
                 cwd=CHECKOUT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -22,6 +22,7 @@ from django_durable.worker.connections import notice_dead_peers
 from django_durable.worker.flags import add_flags, read_flags
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.startup import wait_for_database
+from django_durable.worker.streams import open_standard_streams, say
 from django_durable.worker.supervisor import Supervisor
 
 
@@ -36,6 +37,7 @@ class Command(BaseCommand):
 
     def handle(self, **flags: Any) -> None:
         """Run the worker; exits 0 after a clean stop, 1 with a sentence otherwise."""
+        open_standard_streams()
         autodiscover()
         options = read_flags(flags)
         set_up_logging(options)
@@ -67,12 +69,11 @@ class Command(BaseCommand):
         if options.excluded_queues:
             queues += f" but {', '.join(options.excluded_queues)}"
         waking = "notifications, and a poll" if conf.notify else "a poll"
-        self.stdout.write(
+        say(
             f"django_durable {__version__} on Django {django.get_version()}: worker"
             f" {options.name} (process {os.getpid()}) serves {queues} with"
             f" {options.processes} x {options.concurrency} slots from {settings['NAME']} on"
             f" PostgreSQL {version};"
             f" woken by {waking} every {options.poll_interval:g} s,"
-            f" lease {format_duration(options.lease_duration)}"
+            f" lease {format_duration(options.lease_duration)}\n"
         )
-        self.stdout.flush()

@@ -1,0 +1,240 @@
+"""Workflows for real workers, and ways for them to die at a given point."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from django.db import connection
+
+from django_durable import Backoff, JobContext, faults, workflow
+from tests.workerapp.models import Debit
+from tests.workerapp.notes import Notes
+
+AT_ONCE = Backoff(initial=timedelta(0), jitter=0.0)
+HOUR = timedelta(hours=1)
+
+
+def kill_once(folder: str, label: str) -> None:
+    """Kill this process, if nobody has died for this label yet."""
+    try:
+        (Path(folder) / f"died-{label}").touch(exist_ok=False)
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextmanager
+def deadly(folder: str, label: str, point: str) -> Iterator[None]:
+    """Kill this process once as this thread reaches the point.
+
+    Points: those of the run, statements of the store, `COMMIT` just before one, `COMMITTED` after.
+    """
+    thread = threading.get_ident()
+
+    def reached(name: str) -> None:
+        if name == point and threading.get_ident() == thread:
+            kill_once(folder, label)
+
+    def commit() -> None:
+        reached("COMMIT")
+        original()
+        reached("COMMITTED")
+
+    # One hook for the process, and several of these jobs at once.
+    if faults.hook is None:
+        faults.hook = _reach_all
+    _hooks[label] = reached
+    connection.ensure_connection()
+    original, connection._commit = connection._commit, commit
+    try:
+        yield
+    finally:
+        del _hooks[label], connection._commit
+
+
+_hooks: dict[str, Any] = {}
+
+
+def _reach_all(point: str) -> None:
+    for hook in list(_hooks.values()):
+        hook(point)
+
+
+def debit(cause: str, amount: int) -> int:
+    """Write a debit; return the number of debits for this cause."""
+    Debit.objects.create(cause=cause, amount=amount)
+    return Debit.objects.filter(cause=cause).count()
+
+
+@workflow(max_attempts=None, backoff=AT_ONCE, timeout=HOUR)
+def pay(context: JobContext, folder: str, label: str, point: str) -> list[int]:
+    """Debit three times, each in an atomic step; die once at the point of the second."""
+    counts = [context.atomic_step("first", debit, f"{label}-1", 1)]
+    with deadly(folder, label, point):
+        counts.append(context.atomic_step("second", debit, f"{label}-2", 2))
+    counts.append(context.atomic_step("third", debit, f"{label}-3", 3))
+    return counts
+
+
+@workflow(max_attempts=None, backoff=AT_ONCE, timeout=HOUR, isolation="process")
+def pay_isolated(context: JobContext, folder: str, label: str, point: str) -> list[int]:
+    """Do what `pay` does in a process of its own, whose death costs nobody else."""
+    return pay.func(context, folder, label, point)
+
+
+@workflow(max_attempts=None, backoff=AT_ONCE, timeout=HOUR)
+def call_out(context: JobContext, folder: str, label: str) -> str:
+    """Die once between the call of a plain step and its record."""
+    faults.hook = lambda point: kill_once(folder, label) if point == "before_step_record" else None
+    try:
+        context.step("call", Notes(folder).add, "called", label=label)
+    finally:
+        faults.hook = None
+    return label
+
+
+@workflow(max_attempts=None, backoff=AT_ONCE, timeout=HOUR)
+def pay_slowly(context: JobContext, folder: str) -> int:
+    """Debit in an atomic step that waits inside until the test says go, in its first run only."""
+    notes = Notes(folder)
+
+    def slowly() -> int:
+        count = debit("slow", 1)
+        first = not notes.read("inside")
+        notes.add("inside", backend=_backend(), first=first)
+        if first:
+            notes.wait_to_go("slow")
+        return count
+
+    before = context.step("before", notes.add, "before")
+    value: int = context.atomic_step("pay", slowly)
+    notes.add("after", value=value, before=before)
+    return value
+
+
+def _backend() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        pid: int = cursor.fetchone()[0]
+    return pid
+
+
+@workflow(timeout=HOUR)
+def step_slowly(context: JobContext, folder: str) -> list[Any]:
+    """Hold in a step until the test says go; return what each step returned, and note each call."""
+    notes = Notes(folder)
+
+    def hold() -> int:
+        first = not notes.read("hold")
+        notes.add("hold")
+        if first:
+            notes.wait_to_go("hold")
+        return os.getpid()
+
+    def last() -> int:
+        notes.add("last")
+        return os.getpid()
+
+    return [context.step("hold", hold), context.step("last", last)]
+
+
+@workflow(timeout=HOUR)
+def nap(context: JobContext, seconds: float) -> float:
+    """Sleep; return how many seconds have passed for the database."""
+    before = context.now("before")
+    context.sleep("nap", timedelta(seconds=seconds))
+    return (context.now("after") - before).total_seconds()
+
+
+@workflow(timeout=HOUR)
+def approve(
+    context: JobContext, folder: str, pause: float = 0.0, timeout: float | None = None
+) -> dict[str, Any]:
+    """Wait for the signal `approval` after a pause in place; say when what was reached."""
+    context.sleep("pause", timedelta(seconds=pause))
+    before = context.now("before")
+    try:
+        payload = context.wait_for_signal("approval", timeout=timeout)
+    except Exception as error:  # noqa: BLE001 - the test looks at it
+        payload = type(error).__name__
+    return {"before": before, "payload": payload, "after": context.now("after")}
+
+
+@workflow
+def leaf(context: JobContext, value: int) -> int:
+    """Return the square."""
+    return value * value
+
+
+@workflow
+def branch(context: JobContext, value: int, width: int) -> int:
+    """Add the squares from value on."""
+    calls = [((number,), {}) for number in range(value, value + width)]
+    return sum(context.gather(context.start_many("leaf", leaf, calls)))
+
+
+@workflow(timeout=HOUR)
+def tree(context: JobContext, branches: int, width: int) -> int:
+    """Add up over two levels of children."""
+    started = [
+        context.start(f"branch-{number}", branch, number * width, width)
+        for number in range(branches)
+    ]
+    return sum(context.gather(started))
+
+
+@workflow(max_attempts=None, backoff=AT_ONCE, timeout=HOUR)
+def fan_out(context: JobContext, folder: str, children: int, point: str) -> int:
+    """Start children one by one and in bulk; die once at the point of the middle one."""
+    started = []
+    for number in range(children):
+        if number == children // 2:
+            with deadly(folder, "fan", point):
+                started.append(context.start(f"leaf-{number}", leaf, number))
+        else:
+            started.append(context.start(f"leaf-{number}", leaf, number))
+    with deadly(folder, "bulk", point):
+        calls = [((number,), {}) for number in range(children)]
+        started += context.start_many("bulk", leaf, calls)
+    return sum(context.gather(started))
+
+
+@workflow(max_attempts=1, timeout=timedelta(seconds=2))
+def outlive(context: JobContext, seconds: float) -> int:
+    """Await a child that takes longer than the own timeout."""
+    value: int = context.call("slow", slow_leaf, seconds)
+    return value
+
+
+@workflow(timeout=HOUR)
+def slow_leaf(context: JobContext, seconds: float) -> int:
+    """Take the time in the thread, and return the number of the attempt."""
+    threading.Event().wait(seconds)
+    return context.attempt
+
+
+@workflow(timeout=HOUR)
+async def async_flow(context: JobContext, folder: str) -> list[Any]:
+    """Use every verb of async code in one run."""
+
+    async def slow(value: int) -> int:
+        await asyncio.sleep(0.01)
+        Notes(folder).add("async step", value=value)
+        return value
+
+    several = await asyncio.gather(
+        *(context.astep(f"step-{number}", slow, number) for number in range(5))
+    )
+    paid = await context.aatomic_step("pay", debit, "async", 1)
+    await context.asleep("nap", timedelta(seconds=1.2))
+    child = await context.astart("leaf", leaf, 3)
+    signalled = await context.await_for_signal("word")
+    return [several, paid, await child.aresult(), signalled, await context.astep("sync", len, "ab")]
