@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from django_durable.context import JobContext
     from django_durable.models import Job
 
-Entry = tuple[Call, Sequence[Any], dict[str, Any]]
+Entry = tuple[Call, Sequence[Any], Mapping[str, Any]]
 
 
 def start_many(
     context: JobContext,
     names: Sequence[str],
-    calls: Sequence[tuple[Call, Sequence[Any], dict[str, Any]]],
+    calls: Sequence[tuple[Call, Sequence[Any], Mapping[str, Any]]],
 ) -> list[Job]:
     """Make or re-attach the named children, in order, in one commit."""
     from django_durable.enqueueing import announce, new_job

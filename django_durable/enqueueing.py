@@ -21,37 +21,49 @@ NOW = timedelta(0)
 BATCH = 2000
 
 
-def new_job(call: Call, args: Sequence[Any], kwargs: dict[str, Any]) -> store.NewJob:
+class Template:
+    """Hold what all jobs of one call have in common, worked out once."""
+
+    def __init__(self, call: Call) -> None:
+        options = call.job_type.options
+        run_after = call.overrides.get("run_after")
+        is_delay = isinstance(run_after, timedelta)
+        self._func = call.job_type.func
+        self._takes_context = options.takes_context
+        self._names = payloads.argument_names(self._func, takes_context=self._takes_context)
+        self._limit = conf.max_payload
+        self._key = call.value("concurrency_key")
+        self._shared: dict[str, Any] = {
+            "name": call.job_type.name,
+            "queue_name": call.value("queue_name"),
+            "requires": call.value("requires"),
+            "priority": call.value("priority"),
+            "metadata": call.overrides.get("metadata", {}),
+            "options": _stored_options(call),
+            "max_attempts": call.value("max_attempts"),
+            "run_after": None if is_delay else run_after,
+            "delay": run_after if is_delay else NOW,
+            "on_duplicate": call.overrides.get("on_duplicate", OnDuplicate.RETURN_EXISTING),
+        }
+        # Jobs of equal groups can be stored by one statement.
+        self.group = tuple(self._shared.values())
+        self._shared["idempotency_key"] = call.overrides.get("idempotency_key")
+
+    def new(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> store.NewJob:
+        """Bind, check and encode the arguments; raises `TypeError` and `PayloadError`."""
+        payloads.bind_arguments(self._func, args, kwargs, takes_context=self._takes_context)
+        args_text, kwargs_text = payloads.encode_arguments(
+            args, kwargs, names=self._names, limit=self._limit
+        )
+        key = self._key
+        if callable(key):
+            key = concurrency_key_text("concurrency_key", key(*args, **kwargs))
+        return store.NewJob(args=args_text, kwargs=kwargs_text, concurrency_key=key, **self._shared)
+
+
+def new_job(call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> store.NewJob:
     """Bind, check and encode a call; raises `TypeError` and `PayloadError`."""
-    job_type = call.job_type
-    options = job_type.options
-    overrides = call.overrides
-    takes_context = options.takes_context
-    payloads.bind_arguments(job_type.func, args, kwargs, takes_context=takes_context)
-    args_text, kwargs_text = payloads.encode_arguments(
-        args,
-        kwargs,
-        names=payloads.argument_names(job_type.func, takes_context=takes_context),
-        limit=conf.max_payload,
-    )
-    run_after = overrides.get("run_after")
-    delay = run_after if isinstance(run_after, timedelta) else NOW
-    return store.NewJob(
-        name=job_type.name,
-        queue_name=call.value("queue_name"),
-        requires=call.value("requires"),
-        priority=call.value("priority"),
-        args=args_text,
-        kwargs=kwargs_text,
-        metadata=overrides.get("metadata", {}),
-        options=_stored_options(call),
-        max_attempts=call.value("max_attempts"),
-        run_after=None if isinstance(run_after, timedelta) else run_after,
-        delay=delay,
-        idempotency_key=overrides.get("idempotency_key"),
-        on_duplicate=overrides.get("on_duplicate", OnDuplicate.RETURN_EXISTING),
-        concurrency_key=_concurrency_key(call, args, kwargs),
-    )
+    return Template(call).new(args, kwargs)
 
 
 def _stored_options(call: Call) -> dict[str, Any]:
@@ -62,14 +74,6 @@ def _stored_options(call: Call) -> dict[str, Any]:
     if "backoff" in call.overrides:
         stored["backoff"] = call.overrides["backoff"].to_json()
     return stored
-
-
-def _concurrency_key(call: Call, args: Sequence[Any], kwargs: dict[str, Any]) -> str | None:
-    key = call.value("concurrency_key")
-    if callable(key):
-        key = concurrency_key_text("concurrency_key", key(*args, **kwargs))
-    text: str | None = key
-    return text
 
 
 def enqueue(call: Call, args: Sequence[Any], kwargs: dict[str, Any]) -> Job:
@@ -183,10 +187,18 @@ class EnqueuedJobs(Sequence[Job]):
 
 def enqueue_many(call: Call, calls: Iterable[Sequence[Any]]) -> EnqueuedJobs:
     """Store many jobs; see `Call.enqueue_many`."""
-    news = [new_job(*one_call(call, entry)) for entry in calls]
+    template = Template(call)
+    news: list[store.NewJob] = []
+    groups: list[tuple[Any, ...]] = []
+    for entry in calls:
+        own, args, kwargs = one_call(call, entry)
+        # Entries without options share the work of all that does not depend on arguments.
+        made_from = template if own is call else Template(own)
+        news.append(made_from.new(args, kwargs))
+        groups.append(made_from.group)
     db = store.connection()
     with transaction.atomic(using=db.alias):
-        outcomes = _store_many(db, news)
+        outcomes = _store_many(db, news, groups)
         for outcome in outcomes:
             if outcome.refused:
                 raise DuplicateJob(job=Job.all_objects.get(pk=outcome.id))
@@ -201,11 +213,13 @@ def enqueue_many(call: Call, calls: Iterable[Sequence[Any]]) -> EnqueuedJobs:
     return jobs
 
 
-def _store_many(db: BaseDatabaseWrapper, news: Sequence[store.NewJob]) -> list[store.Enqueued]:
+def _store_many(
+    db: BaseDatabaseWrapper, news: Sequence[store.NewJob], groups: Sequence[tuple[Any, ...]]
+) -> list[store.Enqueued]:
     """Insert in the order of the keys, the lock order of two callers with the same ones."""
     places = sorted(range(len(news)), key=lambda place: news[place].idempotency_key or "")
     outcomes: dict[int, store.Enqueued] = {}
-    for _shared, group in groupby(places, key=lambda place: _shared_options(news[place])):
+    for _shared, group in groupby(places, key=lambda place: groups[place]):
         members = list(group)
         for start in range(0, len(members), BATCH):
             batch = members[start : start + BATCH]
@@ -214,14 +228,14 @@ def _store_many(db: BaseDatabaseWrapper, news: Sequence[store.NewJob]) -> list[s
     return [outcomes[place] for place in range(len(news))]
 
 
-def one_call(call: Call, entry: Sequence[Any]) -> tuple[Call, Sequence[Any], dict[str, Any]]:
+def one_call(call: Call, entry: Sequence[Any]) -> tuple[Call, Sequence[Any], Mapping[str, Any]]:
     """Read one entry of `enqueue_many`; raises `TypeError` for what is none."""
     if not _is_list(entry) or not 1 <= len(entry) <= 3:
         raise _no_call(entry)
     args, kwargs, options = (*entry, {}, {})[:3]
     if not (_is_list(args) and isinstance(kwargs, Mapping) and isinstance(options, Mapping)):
         raise _no_call(entry)
-    return call.using(**options) if options else call, args, dict(kwargs)
+    return call.using(**options) if options else call, args, kwargs
 
 
 def _is_list(value: object) -> bool:
@@ -232,19 +246,4 @@ def _is_list(value: object) -> bool:
 def _no_call(entry: object) -> TypeError:
     return TypeError(
         f"a call must be (args, kwargs) or (args, kwargs, options of using), not {entry!r:.100}"
-    )
-
-
-def _shared_options(new: store.NewJob) -> tuple[Any, ...]:
-    """Name what jobs of one statement have in common: all but arguments and keys."""
-    return (
-        new.queue_name,
-        new.requires,
-        new.priority,
-        new.metadata,
-        new.options,
-        new.max_attempts,
-        new.run_after,
-        new.delay,
-        new.on_duplicate,
     )

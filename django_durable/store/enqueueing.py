@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.choices import LIVE, JobStatus, OnDuplicate
-from django_durable.store.base import atomic, rows
+from django_durable.store.base import atomic, literal, quoted, rows
 from django_durable.uuid7 import uuid7
 
 # First half of the advisory locks of the package ("dd", then what the lock is for).
@@ -144,27 +144,29 @@ def enqueue_many(db: BaseDatabaseWrapper, news: Sequence[NewJob]) -> list[Enqueu
     All differ only in arguments and keys. The caller opens the transaction, and brings the jobs
     in the order of their keys: two callers with the same keys could else wait for each other.
     """
-    first = news[0]
     ids = [uuid7() for _ in news]
-    shared = first.params()
-    for name in ("idempotency_key", "delivery_id"):
-        del shared[name]
-    del shared["concurrency_key"]
-    made = {
-        row[0]: row[1:]
-        for row in rows(
-            db,
-            "enqueue_many",
-            ids=ids,
-            keys=[new.idempotency_key for new in news],
-            concurrency_keys=[new.concurrency_key for new in news],
-            **{**shared, "args": [n.args for n in news], "kwargs": [n.kwargs for n in news]},
-        )
-    }
+    shared = news[0].params()
+    del shared["delivery_id"], shared["idempotency_key"], shared["concurrency_key"]
+    keyed = any(new.idempotency_key is not None for new in news)
+    # Arrays as literals: their adaptation, value by value, would cost more than the INSERT.
+    shared.update(
+        ids=literal([job_id.hex for job_id in ids]),
+        args=literal([quoted(new.args) for new in news]),
+        kwargs=literal([quoted(new.kwargs) for new in news]),
+        keys=literal([_nullable(new.idempotency_key) for new in news]),
+        concurrency_keys=literal([_nullable(new.concurrency_key) for new in news]),
+        keyed=keyed,
+    )
+    enqueued_at, run_after, made = rows(db, "enqueue_many", **shared)[0]
+    born = set(made or ()) if keyed else set(ids)
     return [
-        Enqueued(job_id, True, *made[job_id]) if job_id in made else enqueue(db, new)
+        Enqueued(job_id, True, enqueued_at, run_after) if job_id in born else enqueue(db, new)
         for job_id, new in zip(ids, news, strict=True)
     ]
+
+
+def _nullable(text: str | None) -> str:
+    return "NULL" if text is None else quoted(text)
 
 
 def bear(
