@@ -506,6 +506,8 @@ def as_job(claim: Claim, status: str = JobStatus.RUNNING, **changed: Any) -> Job
         delivery_id=claim.delivery_id,
         idempotency_key=claim.idempotency_key,
         concurrency_key=claim.concurrency_key,
+        schedule_id=claim.schedule_id,
+        scheduled_for=claim.scheduled_for,
         **changed,
     )
     job._state.adding = False

@@ -88,11 +88,10 @@ def run_due(names: Sequence[str], tell: Tell = send_enqueued) -> float | None:
     """
     db = store.connection()
     look = store.look_at_schedules(db, names)
-    if look.wrong:
-        store.mend_schedules(db, names, [NO_WORKER])
+    mended = look.wrong and store.mend_schedules(db, names, NO_WORKER)
     if look.edited:
         _plan_edited(names)
-    if look.edited or (look.due_in is not None and look.due_in <= 0):
+    if mended or look.edited or (look.due_in is not None and look.due_in <= 0):
         fire(names, tell)
         return 0
     return look.due_in
@@ -154,6 +153,8 @@ def _fire_locked(db: BaseDatabaseWrapper, locked: Sequence[int]) -> list[Job]:
     for row in rows.annotate(busy=Exists(busy), now=ClockNow()):
         try:
             verdicts[row.pk] = _judge(row)
+        except DatabaseError:
+            raise
         except Exception as error:
             # A bad row, or users' code.
             logger.exception("The schedule %s cannot fire", row)

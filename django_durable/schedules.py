@@ -376,6 +376,8 @@ def tick_jobs(row: Schedule, nominal: Sequence[datetime], now: datetime | None) 
     from django_durable.enqueueing import new_job
 
     job_type = registry.get(row.job_name)
+    if not isinstance(row.args, list) or not isinstance(row.kwargs, dict):
+        raise TypeError("args must be a list and kwargs a dict that can be read")
     made: list[store.Tick] = []
     for tick in nominal:
         call = Call(job_type)
@@ -383,7 +385,7 @@ def tick_jobs(row: Schedule, nominal: Sequence[datetime], now: datetime | None) 
             run_after = ticks.jittered(tick, row.jitter, row.pk)
             # Not before now: what is late goes to the end of the line, as if enqueued now.
             call = call.using(run_after=max(run_after, now) if row.jitter else None)
-        new = new_job(call, list(row.args), dict(row.kwargs))
+        new = new_job(call, row.args, row.kwargs)
         made.append(store.Tick(row.pk, tick, new))
     return made
 

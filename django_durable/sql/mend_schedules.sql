@@ -1,3 +1,3 @@
 UPDATE durable_schedule SET broken = ''
-WHERE
-    broken <> '' AND job_name = ANY(%(names)s::text[]) AND broken = ANY(%(reasons)s::text[])
+WHERE broken <> '' AND job_name = ANY(%(names)s::text[]) AND broken = %(why)s
+RETURNING id

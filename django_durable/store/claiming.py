@@ -100,6 +100,8 @@ class Claim(NamedTuple):
     enqueued_at: datetime
     started_at: datetime
     lane: int
+    schedule_id: int | None = None
+    scheduled_for: datetime | None = None
 
 
 class Claims:

@@ -113,9 +113,9 @@ def mark_unknown_schedules(db: BaseDatabaseWrapper, why: str, lease: Any) -> Non
     rows(db, "mark_unknown_schedules", why=why, lease=lease)
 
 
-def mend_schedules(db: BaseDatabaseWrapper, names: Sequence[str], reasons: Sequence[str]) -> None:
-    """Let the broken schedules of these job types fire again that are so for these reasons."""
-    rows(db, "mend_schedules", names=list(names), reasons=list(reasons))
+def mend_schedules(db: BaseDatabaseWrapper, names: Sequence[str], why: str) -> int:
+    """Let the schedules of these job types fire again that are broken for this reason only."""
+    return len(rows(db, "mend_schedules", names=list(names), why=why))
 
 
 def own_declarations(db: BaseDatabaseWrapper) -> None:

@@ -1,0 +1,1 @@
+"""Tests of schedules: declaring them, planning them, firing them."""

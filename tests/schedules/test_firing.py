@@ -1,0 +1,479 @@
+"""When schedules make jobs: each sentence of the contract, by the one clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+
+from django_durable import UnknownJob, firing, job
+from django_durable.jobtypes import JobType, registry
+from django_durable.models import DeadLetter, Job, Schedule
+from tests.by_hand import Hand, beat
+from tests.schedules.conftest import At, end_jobs, look, nominal
+
+pytestmark = pytest.mark.django_db
+
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+
+
+def moment(hour: int, minute: int = 0, second: int = 0) -> datetime:
+    return datetime(2026, 5, 4, hour, minute, second, tzinfo=UTC)
+
+
+def reread(row: Schedule) -> Schedule:
+    return Schedule.objects.get(pk=row.pk)
+
+
+def test_cron_first_runs_at_its_next_tick_and_every_at_once(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 20)
+    by_cron = work.schedule("cron", cron="@hourly")
+    by_grid = work.schedule("grid", every=HOUR)
+    assert look() == 1
+    assert by_grid.jobs.get().scheduled_for - moment(12, 20) < 5 * SECOND
+    assert by_cron.next_run_at == moment(13)
+
+
+def test_job_of_a_tick_has_the_arguments_the_schedule_and_the_nominal_time(
+    work: JobType, at: At
+) -> None:
+    at(2026, 5, 4, 12, 59)
+    row = work.schedule("cron", cron="@hourly", kwargs={"tenant": 7})
+    at(2026, 5, 4, 13, 0, 2)
+    look()
+    made = Job.objects.get()
+    assert (made.name, made.kwargs, made.schedule) == ("scheduled.work", {"tenant": 7}, row)
+    assert made.scheduled_for == moment(13)
+    assert made.run_after == made.enqueued_at > moment(13, 0, 2)
+    row = reread(row)
+    assert (row.last_run_at, row.next_run_at) == (moment(13), moment(14))
+
+
+def test_every_keeps_to_the_grid_of_its_first_run(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12)
+    row = work.schedule("grid", every=15 * MINUTE)
+    look()
+    first = row.jobs.get().scheduled_for
+    at(2026, 5, 4, 12, 47)
+    look()
+    at(2026, 5, 4, 13, 1)
+    look()
+    times = row.jobs.order_by("scheduled_for").values_list("scheduled_for", flat=True)
+    assert [time - first for time in times] == [0 * MINUTE, 45 * MINUTE, 60 * MINUTE]
+
+
+def test_every_keeps_to_the_grid_of_starts_at_and_a_tick_at_it_runs(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 0, 30)
+    later = work.schedule("later", every=10 * MINUTE, starts_at=moment(12, 5))
+    earlier = work.schedule("earlier", every=10 * MINUTE, starts_at=moment(9, 7))
+    assert look() == 0
+    at(2026, 5, 4, 12, 7, 1)
+    look()
+    assert nominal(later) == ["04 12:05:00"]
+    assert nominal(earlier) == ["04 12:07:00"]
+
+
+def test_run_exactly_at_until_happens_and_later_ones_do_not(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("cron", cron="@hourly", until=moment(14), catch_up="all")
+    at(2026, 5, 4, 18, 0, 1)
+    look()
+    assert nominal(row) == ["04 13:00:00", "04 14:00:00"]
+    assert reread(row).next_run_at is None
+    assert reread(row).preview() == []
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "expected"),
+    [
+        ("skip", ["04 18:00:00"]),
+        ("one", ["04 17:00:00", "04 18:00:00"]),
+        ("all", ["04 13:00:00", "04 14:00:00", "04 15:00:00", "04 16:00:00", "04 17:00:00",
+                 "04 18:00:00"]),
+    ],
+)  # fmt: skip
+def test_after_five_hours_without_workers_missed_ticks_run_as_catch_up_says(
+    work: JobType, at: At, catch_up: str, expected: list[str]
+) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("hourly", cron="@hourly", catch_up=catch_up)
+    at(2026, 5, 4, 17, 30)
+    look()
+    at(2026, 5, 4, 18, 0, 1)
+    look()
+    assert nominal(row) == expected
+
+
+def test_the_newest_tick_counts_as_missed_when_it_is_over_a_minute_late(
+    work: JobType, at: At
+) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("hourly", cron="@hourly", catch_up="skip")
+    at(2026, 5, 4, 13, 0, 58)
+    look()
+    at(2026, 5, 4, 14, 1, 1)
+    look()
+    assert nominal(row) == ["04 13:00:00"]
+    assert reread(row).skipped == 0
+
+
+def test_overlap_skip_skips_while_the_job_of_the_tick_before_has_not_ended(
+    work: JobType, at: At
+) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("hourly", cron="@hourly", overlap="skip")
+    for hour in (13, 14, 15):
+        at(2026, 5, 4, hour, 0, 1)
+        look()
+    assert nominal(row) == ["04 13:00:00"]
+    assert (reread(row).skipped, reread(row).last_skipped_at) == (2, moment(15))
+    assert reread(row).last_run_at == moment(13)
+
+    end_jobs()
+    at(2026, 5, 4, 16, 0, 1)
+    look()
+    assert nominal(row) == ["04 13:00:00", "04 16:00:00"]
+
+
+def test_overlap_skip_counts_while_catching_up_too(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("hourly", cron="@hourly", overlap="skip", catch_up="all")
+    at(2026, 5, 4, 15, 30)
+    look()
+    assert nominal(row) == ["04 13:00:00"]
+    assert (reread(row).skipped, reread(row).last_skipped_at) == (2, moment(15))
+
+
+def test_overlap_allow_runs_beside(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("hourly", cron="@hourly")
+    for hour in (13, 14):
+        at(2026, 5, 4, hour, 0, 1)
+        look()
+    assert len(nominal(row)) == 2
+
+
+def test_jitter_moves_each_run_around_its_tick_and_never_adds_up(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("hourly", cron="@hourly", jitter=10 * MINUTE)
+    for hour in range(12, 18):
+        # The run may lie before the tick, so its job is there before.
+        at(2026, 5, 4, hour, 50, 1)
+        assert look() == 1
+    made = list(row.jobs.order_by("scheduled_for"))
+    assert [one.scheduled_for for one in made] == [moment(hour) for hour in range(13, 19)]
+    moved = [one.run_after - one.scheduled_for for one in made]
+    assert all(-10 * MINUTE <= by <= 10 * MINUTE for by in moved)
+    assert len(set(moved)) == 6
+    assert min(moved) < timedelta(0) < max(moved)
+
+
+def test_run_on_create_runs_once_when_the_schedule_is_made(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("daily", cron="@daily", run_on_create=True)
+    assert look() == 0
+    assert row.jobs.get().scheduled_for - moment(12, 30) < 5 * SECOND
+    assert row.next_run_at == moment(0) + timedelta(days=1)
+    work.schedule("daily", cron="@hourly", run_on_create=True)
+    assert row.jobs.count() == 1
+    grid = work.schedule("grid", every=HOUR, run_on_create=True)
+    look()
+    assert grid.jobs.count() == 1
+
+
+def test_run_on_create_of_a_row_made_elsewhere_is_done_by_a_worker(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    registry.remove(work)
+    row = Schedule.objects.create(
+        job_name="scheduled.work", name="daily", cron="@daily", run_on_create=True
+    )
+    assert not row.jobs.exists()
+    registry.add(work)
+    look()
+    look()
+    assert row.jobs.count() == 1
+
+
+def test_run_now_makes_one_job_while_it_is_pending(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("daily", cron="@daily", kwargs={"tenant": 7})
+    before = reread(row)
+    made = row.run_now()
+    again = row.run_now()
+    assert (made.created, again.created, again.pk) == (True, False, made.pk)
+    assert (made.schedule, made.kwargs) == (row, {"tenant": 7})
+    assert made.scheduled_for is not None
+    assert made.scheduled_for - moment(12, 30) < 5 * SECOND
+    after = reread(row)
+    assert (after.next_run_at, after.last_run_at) == (before.next_run_at, before.last_run_at)
+
+    hand = Hand("scheduled.work")
+    hand.take()
+    assert row.run_now().pk != made.pk
+
+
+def test_run_now_works_while_the_schedule_is_off_and_needs_the_job_type(work: JobType) -> None:
+    row = work.schedule("daily", cron="@daily", enabled=False)
+    assert row.run_now().created
+    unknown = Schedule.objects.create(job_name="nobody.knows", name="x", cron="@daily")
+    with pytest.raises(UnknownJob):
+        unknown.run_now()
+
+
+def test_run_now_is_part_of_the_callers_transaction(work: JobType) -> None:
+    row = work.schedule("daily", cron="@daily")
+    with transaction.atomic():
+        row.run_now()
+        transaction.set_rollback(True)
+    assert row.run_now().created
+    assert row.jobs.count() == 1
+
+
+def test_enabling_does_not_catch_up(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("hourly", cron="@hourly", catch_up="all")
+    assert row.disable()
+    assert not row.disable()
+    at(2026, 5, 4, 15, 20)
+    assert row.enable()
+    assert not row.enable()
+    assert row.next_run_at == moment(16)
+    assert look() == 0
+    at(2026, 5, 4, 16, 0, 1)
+    look()
+    assert nominal(row) == ["04 16:00:00"]
+
+
+def test_workers_move_a_schedule_on_while_it_is_off(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("hourly", cron="@hourly", catch_up="all")
+    Schedule.objects.update(enabled=False)
+    at(2026, 5, 4, 15, 20)
+    assert look() == 0
+    assert reread(row).next_run_at == moment(16)
+    Schedule.objects.update(enabled=True)
+    assert look() == 0
+
+
+def test_preview_lists_coming_nominal_times(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("hourly", cron="@hourly", until=moment(20))
+    assert row.preview(3) == [moment(13), moment(14), moment(15)]
+    assert len(row.preview(50)) == 8
+    at(2026, 5, 4, 17, 30)
+    assert row.preview(1) == [moment(18)]
+    row.disable()
+    assert len(row.preview()) == 3
+    Schedule.objects.update(cron="wrong")
+    with pytest.raises(ValueError, match="wrong"):
+        reread(row).preview()
+
+
+@pytest.mark.parametrize(
+    ("edit", "expected"),
+    [
+        ({"cron": "*/5 * * * *"}, moment(12, 35)),
+        ({"cron": None, "every": 7 * MINUTE, "starts_at": moment(12)}, moment(12, 35)),
+        ({"timezone": "Asia/Kathmandu"}, moment(13, 15)),
+        ({"starts_at": moment(15, 30)}, moment(16)),
+        ({"until": moment(12, 45)}, None),
+        ({"catch_up": "all", "jitter": MINUTE}, moment(13)),
+    ],
+)
+@pytest.mark.parametrize("how", ["update", "save"])
+def test_edits_from_anywhere_take_effect_within_one_look(
+    work: JobType, at: At, edit: dict[str, Any], expected: datetime | None, how: str
+) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("hourly", cron="@hourly")
+    if how == "update":
+        Schedule.objects.filter(pk=row.pk).update(**edit)
+        look()
+    else:
+        for name, value in edit.items():
+            setattr(row, name, value)
+        row.save(update_fields=list(edit))
+        assert row.next_run_at == expected
+    assert reread(row).next_run_at == expected
+    assert not Job.objects.exists()
+
+
+def test_a_schedule_that_ended_goes_on_when_until_is_put_off(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12)
+    row = work.schedule("grid", every=HOUR, until=moment(13, 30))
+    look()
+    at(2026, 5, 4, 13, 1)
+    look()
+    at(2026, 5, 4, 18, 30)
+    look()
+    assert reread(row).next_run_at is None
+    Schedule.objects.update(until=moment(23))
+    look()
+    grid = row.jobs.earliest("scheduled_for").scheduled_for
+    assert grid is not None
+    assert reread(row).next_run_at == grid + 7 * HOUR
+
+
+def test_an_edit_does_not_make_a_schedule_miss_what_is_due(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("hourly", cron="@hourly")
+    at(2026, 5, 4, 13, 0, 1)
+    Schedule.objects.update(until=moment(20), kwargs={"tenant": 3})
+    look()
+    assert nominal(row) == ["04 13:00:00"]
+
+
+def test_a_longer_interval_goes_on_from_the_last_tick(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12)
+    row = work.schedule("grid", every=HOUR)
+    look()
+    last = reread(row).last_run_at
+    assert last is not None
+    Schedule.objects.update(every=timedelta(seconds=20))
+    assert look() == 0
+    assert reread(row).next_run_at == last + timedelta(seconds=20)
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        ({"cron": "every day"}, "'every day' is not a cron expression"),
+        ({"cron": None}, "a schedule has either cron or every"),
+        ({"timezone": "Mars/Olympus"}, "is not a time zone"),
+        ({"jitter": HOUR}, "jitter is from 0 on and shorter"),
+        ({"overlap": "wait"}, "overlap is allow or skip"),
+        ({"kwargs": {"unknown": 1}}, "TypeError"),
+        ({"args": {"no": "list"}}, "TypeError"),
+    ],
+)
+def test_a_broken_schedule_says_why_stops_no_other_and_is_mended_by_an_edit(
+    work: JobType, at: At, edit: dict[str, Any], why: str
+) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("broken", cron="@hourly")
+    other = work.schedule("other", cron="@hourly")
+    right = {name: getattr(row, name) for name in edit}
+    Schedule.objects.filter(pk=row.pk).update(**edit)
+    at(2026, 5, 4, 13, 0, 1)
+    look()
+    assert why in reread(row).broken
+    assert nominal(row) == []
+    assert nominal(other) == ["04 13:00:00"]
+
+    Schedule.objects.filter(pk=row.pk).update(**right)
+    look()
+    assert reread(row).broken == ""
+    assert nominal(row) == ["04 13:00:00"]
+
+
+def test_a_schedule_that_the_database_refuses_is_found_out_and_stops_no_other(at: At) -> None:
+    def key(tenant: int) -> str:
+        if tenant == 13:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1 / 0")
+        return f"tenant {tenant}"
+
+    @job(name="scheduled.keyed", concurrency_key=key)
+    def keyed(tenant: int) -> None: ...
+
+    at(2026, 5, 4, 12, 30)
+    for tenant in (12, 13, 14):
+        keyed.schedule(f"tenant-{tenant}", cron="@hourly", kwargs={"tenant": tenant})
+    at(2026, 5, 4, 13, 0, 1)
+    with transaction.atomic():
+        look()
+    assert sorted(Job.objects.values_list("concurrency_key", flat=True)) == [
+        "tenant 12",
+        "tenant 14",
+    ]
+    assert "division by zero" in Schedule.objects.get(name="tenant-13").broken
+
+
+def test_schedules_say_so_while_no_live_worker_knows_their_job_type(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("hourly", cron="@hourly")
+    beat("another.type")
+    firing.mark_unknown()
+    assert reread(row).broken == "no live worker knows the job type"
+    at(2026, 5, 4, 13, 0, 1)
+    assert look("another.type") == 0
+    assert look("scheduled.work") == 1
+    assert reread(row).broken == ""
+    beat("scheduled.work")
+    firing.mark_unknown()
+    assert reread(row).broken == ""
+
+
+def test_a_constraint_allows_one_job_for_a_nominal_time(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("hourly", cron="@hourly")
+    at(2026, 5, 4, 13, 0, 1)
+    look()
+    Schedule.objects.update(next_run_at=moment(13))
+    assert look() == 0
+    assert reread(row).next_run_at == moment(14)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Job.all_objects.create(name="x", schedule=row, scheduled_for=moment(13))
+
+
+def test_a_failing_occurrence_is_a_dead_letter_and_the_schedule_goes_on(at: At) -> None:
+    @job(name="scheduled.failing", max_attempts=1)
+    def failing() -> None: ...
+
+    at(2026, 5, 4, 12, 30)
+    row = failing.schedule("hourly", cron="@hourly", overlap="skip")
+    at(2026, 5, 4, 13, 0, 1)
+    look()
+    hand = Hand("scheduled.failing")
+    dead = hand.kill(hand.take(), ValueError("no"))
+    before = reread(row)
+    replayed = DeadLetter.objects.get(job=dead).replay()
+    assert (replayed.schedule, replayed.scheduled_for) == (None, None)
+    after = reread(row)
+    assert (after.next_run_at, after.last_run_at) == (before.next_run_at, before.last_run_at)
+    at(2026, 5, 4, 14, 0, 1)
+    look()
+    assert nominal(row) == ["04 13:00:00", "04 14:00:00"]
+
+
+def test_deleting_a_schedule_leaves_its_jobs(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12)
+    row = work.schedule("grid", every=HOUR)
+    look()
+    row.delete()
+    made = Job.objects.get()
+    assert made.schedule is None
+    assert made.scheduled_for is not None
+
+
+def test_500_schedules_due_at_once_make_500_jobs(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    Schedule.objects.bulk_create(
+        Schedule(job_name="scheduled.work", name=f"tenant-{n}", cron="0 * * * *")
+        for n in range(500)
+    )
+    assert look() == 0
+    at(2026, 5, 4, 13, 0, 1)
+    assert look() == 500
+    assert look() == 0
+    assert Job.objects.values("schedule").distinct().count() == 500
+
+
+def test_300_schedules_over_a_day_make_exactly_the_jobs_that_their_rules_name(
+    work: JobType, at: At
+) -> None:
+    at(2026, 5, 4, 0, 0, 0)
+    crons = ["0 * * * *", "30 */2 * * *", "15 9,17 * * *", "@daily"]
+    for n in range(300):
+        work.schedule(f"s-{n}", cron=crons[n % 4], kwargs={"tenant": n})
+    for minute in range(15, 24 * 60 + 1, 15):
+        at(2026, 5, 4 + minute // 1440, minute // 60 % 24, minute % 60, 1)
+        look()
+    counts = Counter(Job.objects.values_list("schedule__cron", flat=True))
+    assert counts == {"0 * * * *": 24 * 75, "30 */2 * * *": 12 * 75, "15 9,17 * * *": 2 * 75,
+                      "@daily": 75}  # fmt: skip
+    late = [one for one in Job.objects.all() if one.enqueued_at - one.scheduled_for > 5 * SECOND]
+    assert not late
