@@ -17,11 +17,18 @@ from tests.workerapp import tasks
 POINTS = ["before_step_record", "record_checkpoints", "after_step_record", "COMMIT", "COMMITTED"]
 
 
-def kill_in_atomic_steps(start: Any, folder: str, queue: str, ledger: Any, kills: int) -> None:
-    """Let so many workflows kill their process, each once, beside a second worker."""
+def kill_in_atomic_steps(
+    start: Any, folder: str, queue: str, ledger: Any, kills: int, shared: int
+) -> None:
+    """Let so many workflows kill their process, each once, beside a second worker.
+
+    `shared` of them die with the worker's child and all that runs there.
+    """
     points = list(islice(cycle(POINTS), kills))
     made = [
-        tasks.pay.using(queue_name=queue).enqueue(folder, str(number), point)
+        (tasks.pay if number < shared else tasks.pay_isolated)
+        .using(queue_name=queue)
+        .enqueue(folder, str(number), point)
         for number, point in enumerate(points)
     ]
     workers = [start("--concurrency", "4", "--lease", "2s") for _ in range(2)]
@@ -42,14 +49,14 @@ def kill_in_atomic_steps(start: Any, folder: str, queue: str, ledger: Any, kills
 def test_an_atomic_step_happens_exactly_once_wherever_its_worker_is_killed(
     start: Any, folder: str, queue: str, ledger: Any
 ) -> None:
-    kill_in_atomic_steps(start, folder, queue, ledger, 20)
+    kill_in_atomic_steps(start, folder, queue, ledger, kills=20, shared=5)
 
 
 @pytest.mark.stress
 def test_an_atomic_step_happens_exactly_once_in_200_kills(
     start: Any, folder: str, queue: str, ledger: Any
 ) -> None:
-    kill_in_atomic_steps(start, folder, queue, ledger, 200)
+    kill_in_atomic_steps(start, folder, queue, ledger, kills=200, shared=100)
 
 
 def test_a_plain_step_is_called_again_after_a_kill_between_its_end_and_its_record(
