@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 import threading
 import time
@@ -66,24 +67,19 @@ def prepare_in_this_thread() -> None:
     _thread.prepares = True
 
 
-# The store's statements seek by index, whatever the statistics say of a table that changes so fast;
-# compiling them would take longer than running them.
+# The store's statements seek by index, whatever the statistics say of a table that changes so
+# fast; planning them anew, or compiling them, would take longer than running them. What they seek
+# is in memory: with the usual costs of pages, reading a table of thousands of rows from end to end
+# looks cheaper than ten seeks.
 PLAN_BY_INDEX = """
     SET enable_seqscan TO off; SET enable_hashjoin TO off; SET enable_mergejoin TO off;
-    SET jit TO off
+    SET seq_page_cost TO 0; SET random_page_cost TO 0;
+    SET plan_cache_mode TO force_generic_plan; SET jit TO off
 """
 # A plan is kept until the next ANALYZE. Reading all of a small table is best, and would be kept
-# while a million jobs come in; so plans are only kept once the table has some size.
-PLANS_ARE_KEPT_FROM = 2**21
-CHOOSE_PLANS = """
-    SELECT set_config(
-        'plan_cache_mode',
-        CASE WHEN pg_relation_size('durable_job') < %s THEN 'force_custom_plan'
-            ELSE 'force_generic_plan' END,
-        FALSE
-    )
-"""
-CHOOSE_PLANS_EVERY = 5.0
+# while a million jobs come in; so plans are made anew once the table has some pages.
+SOME_SIZE = 16 * 8192
+CHECK_SIZE_EVERY = 1.0
 
 
 def relax_commits(db: BaseDatabaseWrapper) -> None:
@@ -102,21 +98,28 @@ def relax_commits(db: BaseDatabaseWrapper) -> None:
 def _own_cursor(db: BaseDatabaseWrapper) -> psycopg.Cursor[Any]:
     raw = db.connection
     cursor: psycopg.Cursor[Any] | None = getattr(raw, "durable_cursor", None)
-    now = time.monotonic()
     if cursor is None:
         with db.cursor() as setting:
             setting.execute(PLAN_BY_INDEX)
-        raw.durable_plans_at = now
         # Django turns preparing off by default, for poolers' sake.
         raw.prepare_threshold = 0
         cursor = raw.durable_cursor = psycopg.Cursor(raw)
         # Binary, since reading texts would cost a worker more than all else that it does.
         cursor.format = psycopg.pq.Format.BINARY
-    if now >= raw.durable_plans_at:
-        raw.durable_plans_at = now + CHOOSE_PLANS_EVERY
-        with db.cursor() as setting:
-            setting.execute(CHOOSE_PLANS, [PLANS_ARE_KEPT_FROM])
+        raw.durable_size_at = time.monotonic()
+    if time.monotonic() >= raw.durable_size_at:
+        _replan_if_grown(db)
     return cursor
+
+
+def _replan_if_grown(db: BaseDatabaseWrapper) -> None:
+    with db.cursor() as cursor:
+        cursor.execute("SELECT pg_relation_size('durable_job') >= %s", [SOME_SIZE])
+        has_grown = cursor.fetchone()[0]
+        if has_grown:
+            cursor.execute("DISCARD PLANS")
+    pause = math.inf if has_grown else CHECK_SIZE_EVERY
+    db.connection.durable_size_at = time.monotonic() + pause
 
 
 def is_direct(db: BaseDatabaseWrapper) -> bool:

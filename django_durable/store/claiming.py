@@ -20,10 +20,13 @@ from django_durable.store.base import atomic, rows
 from django_durable.store.budgets import HIGHEST, LOWEST, Budgets, Candidate
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-# Dead index entries, which an old snapshot keeps from being removed, make a full look slow. One
-# that took this long is repeated only after PAUSE_FACTOR times as long.
+# Looks begin at what was claimed last, but so often at the very beginning; and one that dead index
+# entries made this slow is repeated only after PAUSE_FACTOR times as long.
+FULL_LOOK_EVERY = 0.1
 SLOW_LOOK = 0.004
 PAUSE_FACTOR = 20
+# How long claims that fill their slots leave keys and limited queues alone after nothing fitted.
+BUDGETS_REST = 0.1
 FORGET_LANES_AFTER = 60.0
 # Rows that other claimers are taking at this moment lie in front: how far one try after another
 # looks past them.
@@ -107,20 +110,22 @@ class Claim(NamedTuple):
 class Claims:
     """Claim jobs for one claimer; remembers lanes, bounds and whose turn it is, and no job.
 
-    `contended` tells after a claim that brought less than was asked for: other claims were
-    deciding over the same jobs or budgets at that moment, so it is worth asking again soon.
+    `incomplete` tells after a claim of less than was asked for that due jobs may be left: others
+    were deciding over some at that moment, or a full look has to wait. Ask again soon.
     """
 
     def __init__(self, scope: Scope, owner: Owner) -> None:
         self.scope = scope
         self.owner = owner
-        self.contended = False
+        self.incomplete = False
         self._budgets = Budgets(scope)
+        self._budgets_at = 0.0
         self._lanes: dict[int, Lane] = {}
-        self._bounds: dict[int, datetime] = {}
         self._lanes_at = 0.0
         self._forget_at = 0.0
+        self._bounds: dict[int, datetime] = {}
         self._full_look_at = 0.0
+        self._rest_until = 0.0
 
     def look(self, db: BaseDatabaseWrapper) -> None:
         """Learn of lanes, keys and limits that came up since the last look."""
@@ -135,7 +140,7 @@ class Claims:
     @property
     def full_from(self) -> float:
         """Return from when on a claim finds also what came back to an earlier place."""
-        return self._full_look_at
+        return self._rest_until
 
     def _find_lanes(self, db: BaseDatabaseWrapper) -> None:
         started = time.monotonic()
@@ -148,6 +153,9 @@ class Claims:
         self._lanes.update((row[0], Lane(*row)) for row in found)
         self._lanes_at = _rest(started)
 
+    def _served(self) -> list[Lane]:
+        return [lane for lane in self._lanes.values() if self.scope.serves(lane)]
+
     def claim(
         self, db: BaseDatabaseWrapper, slots: int, shunned: Sequence[UUID] = ()
     ) -> list[Claim]:
@@ -157,42 +165,87 @@ class Claims:
         leaves claims that their lease, or their claimer's `release` of what it does not hold,
         gives back.
         """
-        take = self._take_budgeted if self._budgets.matter else self._take_free
-        claimed = take(db, slots, list(shunned)) if slots > 0 else []
+        self.incomplete = False
+        left_out = list(shunned)
+        claimed: list[Claim] = []
+        is_time = self._budgets.matter and time.monotonic() >= self._budgets_at
+        if not is_time:
+            claimed = self._take_free(db, slots, left_out)
+        if self._budgets.matter and len(claimed) < slots:
+            fitting = self._find_fitting(db, slots - len(claimed), left_out)
+            if fitting is not None:
+                claimed += self._take_budgeted(db, slots - len(claimed), left_out, *fitting)
+            elif is_time:
+                claimed = self._take_free(db, slots, left_out)
         return sorted(claimed, key=lambda claim: (-claim.priority, claim.due_at, claim.id))
 
     def _take_free(self, db: BaseDatabaseWrapper, slots: int, shunned: list[UUID]) -> list[Claim]:
         """Pick and take in one statement, where no budget matters."""
         claimed: list[Claim] = []
-        for spread in SPREADS:
-            wanted = slots - len(claimed)
-            reach = spread * (2 * wanted + 10)
-            found = self._walk(
-                db, "claim", slots=wanted, reach=reach, shunned=shunned, **vars(self.owner)
+        spreads = iter(SPREADS)
+        spread = next(spreads)
+        while wanted := max(slots - len(claimed), 0):
+            is_full, found = self._walk(
+                db,
+                "claim",
+                self._served(),
+                slots=wanted,
+                reach=spread * (2 * wanted + 10),
+                shunned=shunned,
+                **vars(self.owner),
             )
             picked, taken = self._taken(found)
             claimed += taken
-            self.contended = picked > len(taken) and len(claimed) < slots
-            if not self.contended:
+            if picked < wanted and not is_full and time.monotonic() >= self._rest_until:
+                # What came back to an earlier place lies before the bounds.
+                self._full_look_at = 0.0
+                continue
+            is_contended = picked > len(taken)
+            spread = next(spreads, 0) if is_contended else 0
+            if not spread:
+                self.incomplete = len(claimed) < slots and (is_contended or not is_full)
                 break
         return claimed
 
-    def _take_budgeted(
+    def _find_fitting(
         self, db: BaseDatabaseWrapper, slots: int, shunned: list[UUID]
+    ) -> tuple[dict[str, int], list[Candidate]] | None:
+        """Return the rooms of limited queues, and the jobs with keys, that seem to fit; or None.
+
+        Where nothing fits, claims that jobs without a budget fill need not ask again at once.
+        """
+        rooms = self._budgets.rooms(db)
+        keyed = self._budgets.keyed(db, rooms, slots, shunned)
+        if keyed or any(rooms.get(lane.queue_name) for lane in self._served()):
+            return rooms, keyed
+        self._budgets_at = time.monotonic() + BUDGETS_REST
+        return None
+
+    def _take_budgeted(
+        self,
+        db: BaseDatabaseWrapper,
+        slots: int,
+        shunned: list[UUID],
+        rooms: dict[str, int],
+        keyed: list[Candidate],
     ) -> list[Claim]:
-        """Look for what seems to fit, lock the budgets, count again, and take; one transaction."""
-        budgets = self._budgets
-        rooms = budgets.rooms(db)
-        keyed = budgets.keyed(db, rooms, slots, shunned)
-        if not keyed and not any(rooms.get(lane.queue_name) for lane in self._served()):
-            return self._take_free(db, slots, shunned)
-        reach = 2 * slots + 10
+        """Lock the budgets of what seems to fit, count again, and take; one transaction."""
+        lanes = [lane for lane in self._served() if rooms.get(lane.queue_name) != 0]
+        self._full_look_at = 0.0
         with atomic(db):
-            peeked = self._walk(db, "peek_limited", reach=reach, shunned=shunned, rooms_of=rooms)
+            is_full, peeked = self._walk(
+                db,
+                "peek_limited",
+                lanes,
+                rooms=[rooms.get(lane.queue_name) for lane in lanes],
+                reach=2 * slots + 10,
+                shunned=shunned,
+            )
             plain = [Candidate(*row) for row in peeked]
-            picked = budgets.pick(db, _merge(plain, keyed), slots)
+            picked = self._budgets.pick(db, _merge(plain, keyed), slots)
             taken = self._take_listed(db, picked) if picked else []
-        self.contended = len(taken) < slots and (budgets.contended or len(taken) < len(picked))
+        is_contended = self._budgets.contended or len(taken) < len(picked)
+        self.incomplete = len(taken) < slots and (is_contended or not is_full)
         return taken
 
     def _take_listed(self, db: BaseDatabaseWrapper, picked: list[Candidate]) -> list[Claim]:
@@ -209,54 +262,49 @@ class Claims:
         )
         return self._taken(found)[1]
 
-    def _served(self) -> list[Lane]:
-        return [lane for lane in self._lanes.values() if self.scope.serves(lane)]
-
     def _walk(
-        self,
-        db: BaseDatabaseWrapper,
-        statement: str,
-        rooms_of: Mapping[str, int] | None = None,
-        **params: Any,
-    ) -> list[tuple[Any, ...]]:
-        """Run a statement that walks the lanes; from their bounds on while full looks are slow."""
+        self, db: BaseDatabaseWrapper, statement: str, lanes: list[Lane], **params: Any
+    ) -> tuple[bool, list[tuple[Any, ...]]]:
+        """Run a statement that walks the lanes; tell if it looked at all that they hold.
+
+        Most looks begin at what was claimed last; index entries of what has been claimed lie
+        before, which an old snapshot keeps from being removed.
+        """
         started = time.monotonic()
-        is_full = started >= self._full_look_at
+        is_full = started >= max(self._full_look_at, self._rest_until)
         if is_full:
             self._bounds = {}
-        served = self._served()
-        if rooms_of is not None:
-            served = [lane for lane in served if rooms_of.get(lane.queue_name) != 0]
-            params["rooms"] = [rooms_of.get(lane.queue_name) for lane in served]
+            self._full_look_at = started + FULL_LOOK_EVERY
         found = rows(
             db,
             statement,
-            lanes=[lane.lane for lane in served],
-            priorities=[lane.priority for lane in served],
-            queues=[lane.queue_name for lane in served],
-            bounds=[self._bounds.get(lane.lane, LONG_AGO) for lane in served],
+            lanes=[lane.lane for lane in lanes],
+            priorities=[lane.priority for lane in lanes],
+            queues=[lane.queue_name for lane in lanes],
+            bounds=[self._bounds.get(lane.lane, LONG_AGO) for lane in lanes],
             **params,
         )
         if is_full and time.monotonic() - started > SLOW_LOOK:
-            self._find_bounds(db, served)
-        return found
+            self._find_bounds(db, lanes)
+        return is_full, found
 
-    def _find_bounds(self, db: BaseDatabaseWrapper, served: list[Lane]) -> None:
-        """Learn where the lanes' jobs begin; dead index entries of an old snapshot lie before.
+    def _find_bounds(self, db: BaseDatabaseWrapper, lanes: list[Lane]) -> None:
+        """Learn where the lanes' jobs begin.
 
-        If the entries made the look slow, and not the disk, then this is slow too, and the next
-        full look, which finds what came back to an earlier place, has to wait.
+        If dead entries made the look slow, and not the disk, then this is slow too, and the next
+        full look has to wait.
         """
         started = time.monotonic()
-        self._bounds = dict(rows(db, "find_bounds", lanes=[lane.lane for lane in served]))
-        self._full_look_at = _rest(started)
+        self._bounds = dict(rows(db, "find_bounds", lanes=[lane.lane for lane in lanes]))
+        self._rest_until = _rest(started)
 
     def _taken(self, found: list[tuple[Any, ...]]) -> tuple[int, list[Claim]]:
         claims = [_as_claim(row[1:]) for row in found if row[1] is not None]
         for claim in claims:
-            if claim.lane in self._bounds and claim.concurrency_key is None:
+            if claim.concurrency_key is None:
                 # A lane's jobs are taken in due order, so what lies before is as good as empty.
-                self._bounds[claim.lane] = max(self._bounds[claim.lane], claim.due_at)
+                bound = self._bounds.get(claim.lane, LONG_AGO)
+                self._bounds[claim.lane] = max(bound, claim.due_at)
         return found[0][0], claims
 
 
