@@ -1,0 +1,301 @@
+"""Async workflows by hand: the twins of the verbs mean the same."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import Group
+
+from django_durable import (
+    Backoff,
+    CancelRequested,
+    DurableError,
+    JobContext,
+    JobTimeout,
+    SignalTimeout,
+    step,
+    workflow,
+)
+from django_durable.models import Job
+from django_durable.outcomes import Abandoned
+from tests.contract.running import Runner
+from tests.workflows.driving import (
+    AT_ONCE,
+    HOUR,
+    FlakyError,
+    checkpoints,
+    fresh,
+    go,
+    go_one,
+    steal,
+    value_of,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+async def double(value: int) -> int:
+    """Return twice the value."""
+    await asyncio.sleep(0)
+    return 2 * value
+
+
+def test_steps_are_recorded_and_not_called_again() -> None:
+    calls: list[str] = []
+
+    @workflow(backoff=AT_ONCE)
+    async def atomic(context: JobContext) -> int:
+        def write() -> int:
+            Group.objects.create(name="atomic")
+            return Group.objects.count()
+
+        count: int = await context.aatomic_step("write", write)
+        await context.astep("sync", calls.append, "sync")
+        if context.attempt == 1:
+            raise FlakyError
+        return count
+
+    job = atomic.enqueue()
+    go(atomic)
+    assert value_of(job) == 1
+    assert calls == ["sync"]
+    assert Group.objects.count() == 1
+
+
+def test_several_steps_run_at_once() -> None:
+    together: list[int] = []
+
+    @workflow(backoff=AT_ONCE)
+    async def flow(context: JobContext) -> list[int]:
+        barrier = asyncio.Event()
+
+        async def meet(number: int) -> int:
+            together.append(number)
+            if len(together) == 5:
+                barrier.set()
+            await asyncio.wait_for(barrier.wait(), 10)
+            return number
+
+        values = await asyncio.gather(*(context.astep(f"s-{n}", meet, n) for n in range(5)))
+        if context.attempt == 1:
+            raise FlakyError
+        return list(values)
+
+    job = flow.enqueue()
+    go(flow)
+    assert value_of(job) == [0, 1, 2, 3, 4]
+    assert sorted(together) == [0, 1, 2, 3, 4]
+    assert job.steps.count() == 5
+
+
+def test_every_wait_parks_and_goes_on(advance: Any) -> None:
+    @workflow
+    async def child(context: JobContext, value: int) -> int:
+        return await double(value)
+
+    @workflow
+    async def flow(context: JobContext) -> list[Any]:
+        await context.asleep("nap", HOUR)
+        word = await context.await_for_signal("word")
+        started = await context.astart("child", child, 1)
+        many = await context.astart_many("many", child, [((2,), {}), ((3,), {})])
+        results = [await started.aresult(), await context.agather(many)]
+        return [word, *results, await context.acall("call", child, 4), await context.apatched("p")]
+
+    job = flow.enqueue()
+    go(flow, child)
+    assert fresh(job).status == "WAITING"
+    advance(HOUR)
+    go(flow, child)
+    assert fresh(job).status == "WAITING"
+    job.signal("word", "given")
+    go(flow, child)
+    assert value_of(job) == ["given", 2, [4, 6], 8, True]
+    assert fresh(job).attempt == 1
+
+
+def test_a_short_sleep_is_slept_on_the_loop() -> None:
+    @workflow
+    async def flow(context: JobContext) -> bool:
+        other = asyncio.get_running_loop().create_task(asyncio.sleep(0, True))
+        await context.asleep("nap", timedelta(milliseconds=30))
+        return other.done()
+
+    job = flow.enqueue()
+    assert len(go(flow)) == 1
+    assert value_of(job) is True
+
+
+def test_a_handler_around_a_wait_does_not_keep_it_from_parking() -> None:
+    @workflow
+    async def flow(context: JobContext) -> str:
+        try:
+            await context.asleep("nap", HOUR)
+        except Exception:  # noqa: BLE001 - this is the case
+            return "handled"
+        return "awake"
+
+    flow.enqueue()
+    (parked,) = go(flow)
+    assert parked.status == "WAITING"
+
+
+def test_a_timeout_of_a_signal_is_raised(advance: Any) -> None:
+    @workflow
+    async def flow(context: JobContext) -> str:
+        try:
+            await context.await_for_signal("word", timeout=HOUR)
+        except SignalTimeout:
+            return "timeout"
+        return "word"
+
+    job = flow.enqueue()
+    go(flow)
+    advance(HOUR)
+    go(flow)
+    assert value_of(job) == "timeout"
+
+
+def test_a_steps_own_timeout_cancels_it_and_the_policy_tries_again() -> None:
+    calls: list[str] = []
+
+    @step(timeout=timedelta(milliseconds=20), max_attempts=2, backoff=AT_ONCE)
+    async def slow() -> None:
+        calls.append("call")
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            calls.append("cancelled")
+            raise
+
+    @workflow(retry_on=ConnectionError)
+    async def flow(context: JobContext) -> str:
+        try:
+            await context.astep("slow", slow)
+        except JobTimeout as error:
+            return str(error)
+        return "no error"
+
+    job = flow.enqueue()
+    go(flow)
+    assert "0.02 s" in value_of(job)
+    assert calls == ["call", "cancelled"] * 2
+    assert checkpoints(job) == [("step", "slow", "failed")]
+
+
+def test_a_long_wait_of_a_policy_is_parked(advance: Any) -> None:
+    calls: list[int] = []
+
+    @step(max_attempts=2, backoff=Backoff(initial=HOUR, jitter=0.0))
+    async def flaky() -> str:
+        calls.append(1)
+        if len(calls) == 1:
+            raise FlakyError
+        return "at last"
+
+    @workflow(max_attempts=1)
+    async def flow(context: JobContext) -> str:
+        value: str = await context.astep("flaky", flaky)
+        return value
+
+    job = flow.enqueue()
+    (parked,) = go(flow)
+    assert parked.status == "WAITING"
+    advance(HOUR)
+    go(flow)
+    assert value_of(job) == "at last"
+
+
+def test_a_cancellation_of_the_task_is_never_recorded_as_the_steps_error() -> None:
+    @workflow(backoff=AT_ONCE, retry_on=ConnectionError)
+    async def flow(context: JobContext) -> str:
+        async def cancelled() -> None:
+            raise asyncio.CancelledError
+
+        try:
+            await context.astep("cancelled", cancelled)
+        except asyncio.CancelledError:
+            return "cancelled"
+        return "no error"
+
+    job = flow.enqueue()
+    go(flow)
+    assert value_of(job) == "cancelled"
+    assert checkpoints(job) == []
+
+
+def test_a_steps_write_is_fenced_and_the_loser_stops() -> None:
+    reached: list[str] = []
+
+    @workflow
+    async def flow(context: JobContext) -> None:
+        await context.astep("stolen", steal, context.job.pk)
+        reached.append("after")
+
+    job = flow.enqueue()
+    runner = Runner(flow)
+    assert isinstance(runner.execute(runner.take()), Abandoned)
+    assert reached == []
+    assert checkpoints(job) == []
+
+
+def test_a_cancel_is_learned_at_the_next_verb() -> None:
+    seen: list[str] = []
+
+    @workflow
+    async def flow(context: JobContext) -> None:
+        await (await Job.objects.aget(pk=context.job.pk)).acancel("enough")
+        try:
+            await context.asleep("nap", HOUR)
+        except CancelRequested:
+            seen.append("cancelled")
+            raise
+
+    job = flow.enqueue()
+    go(flow)
+    assert (fresh(job).status, fresh(job).cancel_reason) == ("CANCELLED", "enough")
+    assert seen == ["cancelled"]
+
+
+def test_verbs_inside_an_async_step_are_refused() -> None:
+    @workflow
+    async def flow(context: JobContext) -> None:
+        async def inside() -> None:
+            with pytest.raises(DurableError):
+                await context.asleep("nap", HOUR)
+            with pytest.raises(DurableError):
+                await sync_to_async(context.step)("inner", int)
+
+        await context.astep("outer", inside)
+
+    job = flow.enqueue()
+    go(flow)
+    assert value_of(job) is None
+
+
+def test_a_plain_workflow_may_use_async_functions_as_steps() -> None:
+    @workflow
+    def flow(context: JobContext) -> list[int]:
+        return [context.step("one", double, 1), context.atomic_step("two", double, 2)]
+
+    job = flow.enqueue()
+    go(flow)
+    assert value_of(job) == [2, 4]
+
+
+def test_an_async_workflow_may_use_the_plain_verbs_from_a_thread() -> None:
+    @workflow
+    async def flow(context: JobContext) -> int:
+        def plain() -> int:
+            context.step("one", int)
+            return int(context.step("two", int, 2))
+
+        return await sync_to_async(plain)()
+
+    job = flow.enqueue()
+    assert [ran.status for ran in go_one(flow)] == ["SUCCESSFUL"]
+    assert value_of(job) == 2

@@ -1,0 +1,340 @@
+"""Code that changes under waiting jobs, replays and forks: what is earned is not done again."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from django_durable import JobContext, PermanentFailure, workflow
+from django_durable.jobtypes import registry
+from django_durable.models import Job
+from tests.workflows.driving import (
+    AT_ONCE,
+    HOUR,
+    FlakyError,
+    checkpoints,
+    fresh,
+    go,
+    value_of,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def deploy(func: Any, **options: Any) -> Any:
+    """Make this the code of the job type `flow`."""
+    old = registry.find("flow")
+    if old is not None:
+        registry.remove(old)
+    return workflow(name="flow", backoff=AT_ONCE, **options)(func)
+
+
+@pytest.fixture
+def calls() -> list[str]:
+    """The names of the steps that were really called, in order."""
+    return []
+
+
+@pytest.fixture
+def parked(calls: list[str]) -> Job:
+    """A job of the old code: a and b are done, it sleeps, and c is still to come."""
+
+    def old(context: JobContext) -> None:
+        context.step("a", calls.append, "a")
+        context.step("b", calls.append, "b")
+        context.sleep("night", HOUR)
+        context.step("c", calls.append, "c")
+
+    flow = deploy(old)
+    job: Job = flow.enqueue()
+    go(flow)
+    assert calls == ["a", "b"]
+    return job
+
+
+def test_reordered_steps_do_not_run_again(parked: Job, calls: list[str], advance: Any) -> None:
+    def new(context: JobContext) -> None:
+        context.step("b", calls.append, "b")
+        context.step("c", calls.append, "c")
+        context.step("a", calls.append, "a")
+        context.sleep("night", HOUR)
+
+    advance(HOUR)
+    go(deploy(new))
+    assert fresh(parked).status == "SUCCESSFUL"
+    assert calls == ["a", "b", "c"]
+
+
+def test_an_added_step_runs_once_wherever_it_stands(
+    parked: Job, calls: list[str], advance: Any
+) -> None:
+    def new(context: JobContext) -> None:
+        context.step("before", calls.append, "before")
+        context.step("a", calls.append, "a")
+        context.step("between", calls.append, "between")
+        context.step("b", calls.append, "b")
+        context.sleep("night", HOUR)
+        if context.attempt == 1:
+            raise FlakyError
+        context.step("c", calls.append, "c")
+
+    advance(HOUR)
+    go(deploy(new))
+    assert fresh(parked).status == "SUCCESSFUL"
+    assert calls == ["a", "b", "before", "between", "c"]
+
+
+def test_a_removed_step_is_not_missed(parked: Job, calls: list[str], advance: Any) -> None:
+    def new(context: JobContext) -> None:
+        context.step("b", calls.append, "b")
+        context.step("c", calls.append, "c")
+
+    advance(HOUR)
+    go(deploy(new))
+    assert fresh(parked).status == "SUCCESSFUL"
+    assert calls == ["a", "b", "c"]
+
+
+def test_a_renamed_step_runs_again(parked: Job, calls: list[str], advance: Any) -> None:
+    def new(context: JobContext) -> None:
+        context.step("a2", calls.append, "a2")
+        context.step("b", calls.append, "b")
+        context.sleep("night", HOUR)
+
+    advance(HOUR)
+    go(deploy(new))
+    assert calls == ["a", "b", "a2"]
+
+
+def test_a_job_that_has_gone_further_takes_the_old_way_and_a_new_one_the_new(
+    parked: Job, calls: list[str], advance: Any
+) -> None:
+    def new(context: JobContext) -> list[bool]:
+        answers = [context.patched("first")]
+        context.step("a", calls.append, "a")
+        # Each is asked for itself: an answer is no sign of how far the old code had come.
+        answers += [context.patched("second"), context.patched("third")]
+        context.step("b", calls.append, "b")
+        context.sleep("night", HOUR)
+        answers.append(context.patched("ahead"))
+        if context.attempt == 1:
+            raise FlakyError
+        return answers
+
+    flow = deploy(new)
+    advance(HOUR)
+    go(flow)
+    # The recorded answers stand in the second attempt.
+    assert value_of(parked) == [False, False, False, True]
+    assert fresh(parked).attempt == 2
+    job = flow.enqueue()
+    go(flow)
+    advance(HOUR)
+    go(flow)
+    assert value_of(job) == [True, True, True, True]
+
+
+def test_a_step_that_is_new_in_this_run_does_not_hide_what_the_old_code_had_done(
+    parked: Job, calls: list[str], advance: Any
+) -> None:
+    def new(context: JobContext) -> bool:
+        context.step("new", calls.append, "new")
+        answer = context.patched("after the new one")
+        context.step("a", calls.append, "a")
+        return answer
+
+    advance(HOUR)
+    go(deploy(new))
+    assert value_of(parked) is False
+
+
+def test_a_removed_step_that_lies_behind_is_no_later_one(
+    parked: Job, calls: list[str], advance: Any
+) -> None:
+    def new(context: JobContext) -> bool:
+        context.step("b", calls.append, "b")
+        context.sleep("night", HOUR)
+        return context.patched("after all")
+
+    advance(HOUR)
+    go(deploy(new))
+    assert value_of(parked) is True
+
+
+def test_logger_and_progress_are_silent_while_the_run_replays(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def new(context: JobContext) -> None:
+        context.logger.info("begin %s", context.attempt)
+        context.step("a", int)
+        context.logger.info("middle %s", context.attempt)
+        context.progress(context.attempt, 9)
+        context.step("b", int)
+        context.step("c", int)
+        if context.attempt == 1:
+            raise FlakyError
+        context.step("d", int)
+        context.logger.info("end %s", context.attempt)
+
+    caplog.set_level(logging.INFO, "django_durable.job")
+    flow = deploy(new)
+    job = flow.enqueue()
+    go(flow)
+    said = [record.getMessage() for record in caplog.records if record.name.endswith(".job")]
+    assert said == ["begin 1", "middle 1", "end 2"]
+    assert fresh(job).progress["done"] == 1
+
+
+# Replays and forks.
+
+
+@pytest.fixture
+def dead(calls: list[str]) -> Job:
+    """A checkout that had charged and shipped, and then died."""
+
+    @workflow(name="parcel")
+    def parcel(context: JobContext) -> str:
+        calls.append("parcel")
+        return str(context.job.pk)
+
+    def checkout(context: JobContext, order: int = 1) -> list[Any]:
+        charge = context.step("charge", lambda: (calls.append("charge"), order)[1])
+        shipped = context.call("ship", parcel)
+        word = context.wait_for_signal("word", timeout=0)
+        context.step("book", book, calls)
+        return [charge, shipped, word, context.delivery_key]
+
+    flow = deploy(checkout, max_attempts=1)
+    job: Job = flow.using(idempotency_key="order-1").enqueue()
+    job.signal("word", "given")
+    go(flow, parcel)
+    assert fresh(job).status == "DEAD"
+    assert calls == ["charge", "parcel", "book"]
+    return fresh(job)
+
+
+def book(calls: list[str]) -> None:
+    calls.append("book")
+    if calls.count("book") == 1:
+        raise PermanentFailure("the books are closed")
+
+
+def run_all() -> None:
+    go(registry.get("flow"), registry.get("parcel"))
+
+
+def test_a_replay_resumes_with_what_was_earned(dead: Job, calls: list[str]) -> None:
+    before = checkpoints(dead)
+    assert dead.dead_letter is not None
+    new = dead.dead_letter.replay()
+    run_all()
+    charge, shipped, word, key = value_of(new)
+    # The child of the copied checkpoint is the old one.
+    assert shipped == str(dead.children.get().pk)
+    assert (charge, word) == (1, "given")
+    assert key == str(dead.pk)
+    assert calls == ["charge", "parcel", "book", "book"]
+    assert checkpoints(dead) == before
+    assert fresh(dead).status == "DEAD"
+    assert fresh(new).idempotency_key == "order-1"
+
+
+def test_a_replay_from_a_step_does_that_and_what_came_after_again(
+    dead: Job, calls: list[str]
+) -> None:
+    assert dead.dead_letter is not None
+    new = dead.dead_letter.replay(from_step="ship")
+    run_all()
+    _charge, shipped, _word, _key = value_of(new)
+    assert shipped == str(fresh(new).children.get().pk)
+    assert calls == ["charge", "parcel", "book", "parcel", "book"]
+
+
+def test_a_replay_with_new_arguments_starts_afresh(dead: Job, calls: list[str]) -> None:
+    assert dead.dead_letter is not None
+    new = dead.dead_letter.replay(args=[2])
+    new.signal("word", "anew")
+    run_all()
+    charge, _shipped, word, key = value_of(new)
+    assert (charge, word) == (2, "anew")
+    assert key == str(dead.pk)
+    assert calls == ["charge", "parcel", "book", "charge", "parcel", "book"]
+
+
+def test_a_replay_with_new_arguments_from_a_step_keeps_what_was_before(
+    dead: Job, calls: list[str]
+) -> None:
+    assert dead.dead_letter is not None
+    new = dead.dead_letter.replay(args=[2], from_step="book")
+    run_all()
+    assert value_of(new)[0] == 1
+    assert calls == ["charge", "parcel", "book", "book"]
+
+
+def test_a_replay_of_a_replay_keeps_the_delivery_key(dead: Job, calls: list[str]) -> None:
+    assert dead.dead_letter is not None
+    calls.remove("book")
+    first = dead.dead_letter.replay()
+    run_all()
+    letter = fresh(first).dead_letter
+    assert letter is not None
+    second = letter.replay()
+    run_all()
+    assert value_of(second)[3] == str(dead.pk)
+
+
+def test_a_step_that_was_not_recorded_cannot_be_replayed_from(dead: Job) -> None:
+    assert dead.dead_letter is not None
+    with pytest.raises(ValueError, match="charge"):
+        dead.dead_letter.replay(from_step="never")
+    dead.dead_letter.refresh_from_db()
+    assert dead.dead_letter.replayed_as is None
+
+
+def test_a_bulk_replay_resumes_too(dead: Job, calls: list[str]) -> None:
+    from django_durable.models import DeadLetter
+
+    (new,) = DeadLetter.objects.filter(job=dead).replay()
+    run_all()
+    assert value_of(new)[0] == 1
+    assert calls.count("charge") == 1
+
+
+def test_a_fork_starts_afresh_and_leaves_the_old_job_and_its_key_alone(
+    dead: Job, calls: list[str]
+) -> None:
+    before = (checkpoints(dead), fresh(dead).idempotency_key, fresh(dead).status)
+    new = dead.fork()
+    new.signal("word", "anew")
+    run_all()
+    assert value_of(new)[2:] == ["anew", str(new.pk)]
+    assert calls.count("charge") == 2
+    assert (checkpoints(dead), fresh(dead).idempotency_key, fresh(dead).status) == before
+    assert fresh(new).idempotency_key is None
+    assert dead.dead_letter is not None
+    dead.dead_letter.refresh_from_db()
+    assert dead.dead_letter.replayed_as is None
+
+
+def test_a_fork_from_a_step_has_what_was_earned_before_it(dead: Job, calls: list[str]) -> None:
+    new = dead.fork(from_step="book", args=[5])
+    run_all()
+    charge, shipped, _word, _key = value_of(new)
+    assert charge == 1
+    assert shipped == str(dead.children.get().pk)
+    assert calls == ["charge", "parcel", "book", "book"]
+
+
+def test_a_job_of_any_status_can_be_forked(parked: Job, calls: list[str], advance: Any) -> None:
+    new = parked.fork(from_step="night")
+    flow = registry.get("flow")
+    go(flow)
+    assert fresh(new).status == "WAITING"
+    assert calls == ["a", "b"]
+    advance(HOUR + timedelta(seconds=1))
+    go(flow)
+    assert {fresh(parked).status, fresh(new).status} == {"SUCCESSFUL"}
+    assert calls == ["a", "b", "c", "c"]
