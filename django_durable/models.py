@@ -643,12 +643,13 @@ class Schedule(models.Model):
     def __str__(self) -> str:
         return self.name if self.name == self.job_name else f"{self.job_name} {self.name}"
 
-    def save(self, *args: Any, **kwargs: Any) -> None:
+    def save(self, *args: Any, using: str | None = None, **kwargs: Any) -> None:
         """Store the row, and work out `next_run_at` if what decides over it has changed."""
         from django_durable import schedules
 
-        with transaction.atomic(using=kwargs.get("using") or schedules.alias_of(self)):
-            super().save(*args, **kwargs)
+        alias = using or schedules.alias_of(self)
+        with transaction.atomic(using=alias):
+            super().save(*args, using=alias, **kwargs)
             schedules.plan_row(self)
 
     def delete(self, using: str | None = None, keep_parents: bool = False) -> Any:

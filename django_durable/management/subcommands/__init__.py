@@ -6,6 +6,7 @@ from django_durable.management.subcommands.enqueueing import Enqueue
 from django_durable.management.subcommands.listing import Jobs, Status, Workers
 from django_durable.management.subcommands.rehearsing import ReplayCheck
 from django_durable.management.subcommands.replaying import Replay
+from django_durable.management.subcommands.scheduling import Schedules
 from django_durable.management.subcommands.showing import Show
 from django_durable.management.subcommands.signalling import Signal
 
@@ -21,6 +22,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         Replay(),
         ReplayCheck(),
         Workers(),
+        Schedules(),
     )
 }
 

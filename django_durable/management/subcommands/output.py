@@ -27,6 +27,8 @@ STYLES = {
     "dead": "ERROR",
     "draining": "WARNING",
     "paused": "WARNING",
+    "broken": "ERROR",
+    "off": "WARNING",
 }
 
 

@@ -1,0 +1,249 @@
+"""Schedules: the list, the form, and what can be done to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+from django.utils.timezone import localtime
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from django_durable.admin import display
+from django_durable.admin.operating import Operation, OperationsAdmin, one_commit
+from django_durable.admin.schedule_form import ScheduleForm
+from django_durable.durations import format_duration
+from django_durable.exceptions import DurableError
+from django_durable.models import Job, Schedule
+
+PREVIEWED = 5
+
+
+def _switch(
+    model_admin: OperationsAdmin, request: HttpRequest, rows: Sequence[Any], *, on: bool
+) -> None:
+    changed = 0
+    record = gettext("Enabled") if on else gettext("Disabled")
+    for row in rows:
+        with one_commit():
+            if row.enable() if on else row.disable():
+                changed += 1
+                model_admin.log_change(request, row, record)
+    if on:
+        text = ngettext(
+            "%(count)d schedule was enabled.", "%(count)d schedules were enabled.", changed
+        )
+    else:
+        text = ngettext(
+            "%(count)d schedule was disabled.", "%(count)d schedules were disabled.", changed
+        )
+    level = messages.SUCCESS if changed else messages.WARNING
+    model_admin.message_user(request, text % {"count": changed}, level)
+
+
+def _run_now(model_admin: OperationsAdmin, request: HttpRequest, rows: Sequence[Any]) -> None:
+    made: list[Job] = []
+    pending = 0
+    for row in rows:
+        try:
+            with one_commit():
+                job = row.run_now()
+                if job.created:
+                    made.append(job)
+                    record = gettext("Run now as job %(job)s") % {"job": job.pk}
+                    model_admin.log_change(request, row, record)
+                else:
+                    pending += 1
+        except (DurableError, TypeError, ValueError) as error:
+            model_admin.message_user(request, f"{row}: {error}", messages.ERROR)
+    if len(made) == 1:
+        link = display.link(model_admin.admin_site, Job, made[0].pk, made[0])
+        model_admin.message_user(
+            request, format_html(gettext("Made the new job {}."), link), messages.SUCCESS
+        )
+    elif made:
+        text = ngettext("%(count)d new job was made.", "%(count)d new jobs were made.", len(made))
+        model_admin.message_user(request, text % {"count": len(made)}, messages.SUCCESS)
+    if pending:
+        text = ngettext(
+            "%(count)d schedule has a job already that was to run now and has not started.",
+            "%(count)d schedules have jobs already that were to run now and have not started.",
+            pending,
+        )
+        model_admin.message_user(request, text % {"count": pending}, messages.WARNING)
+
+
+ENABLE = Operation(
+    action="enable_selected",
+    slug="enable",
+    permission="change",
+    label=_("Enable"),
+    title=_("Enable schedules"),
+    warning=_("They run from their next time on; what they have missed is not made up for."),
+    button=_("Yes, enable"),
+    outlook=lambda row: gettext("is on already") if row.enabled else gettext("is turned on"),
+    possible=lambda row: not row.enabled,
+    perform=lambda model_admin, request, rows: _switch(model_admin, request, rows, on=True),
+    confirm=False,
+)
+DISABLE = Operation(
+    action="disable_selected",
+    slug="disable",
+    permission="change",
+    label=_("Disable"),
+    title=_("Disable schedules"),
+    warning=_("They make no more jobs until they are enabled; the jobs that there are go on."),
+    button=_("Yes, disable"),
+    outlook=lambda row: gettext("is turned off") if row.enabled else gettext("is off already"),
+    possible=lambda row: bool(row.enabled),
+    perform=lambda model_admin, request, rows: _switch(model_admin, request, rows, on=False),
+    confirm=False,
+)
+RUN_SCHEDULE_NOW = Operation(
+    action="run_now_selected",
+    slug="run-now",
+    permission="change",
+    label=_("Run now"),
+    title=_("Run schedules now"),
+    warning=_("Each makes a job at once, unless one that was made so has not started yet."),
+    button=_("Yes, run now"),
+    outlook=lambda row: gettext("makes a job"),
+    possible=lambda row: True,
+    perform=_run_now,
+    confirm=False,
+)
+
+
+@admin.register(Schedule)
+class ScheduleAdmin(OperationsAdmin):
+    """List schedules, make and change them, and operate on them."""
+
+    form = ScheduleForm
+    operations = (RUN_SCHEDULE_NOW, ENABLE, DISABLE)
+    actions = ("enable_selected", "disable_selected", "run_now_selected", "delete_selected")
+    list_display = (
+        "name",
+        "job_name",
+        "rule_text",
+        "state",
+        display.moment("next_run_at", _("next run")),
+        display.moment("last_run_at", _("last run")),
+        "skipped",
+    )
+    list_columns = (
+        "name",
+        "job_name",
+        "cron",
+        "every",
+        "timezone",
+        "enabled",
+        "broken",
+        "next_run_at",
+        "last_run_at",
+        "skipped",
+    )
+    list_filter = ("enabled", "declared")
+    ordering = ("job_name", "name")
+    search_fields = ("name__startswith", "job_name__startswith")
+    readonly_fields = ("state", "times", "coming", "skipped_text", "declared")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return admin.ModelAdmin.has_add_permission(self, request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return admin.ModelAdmin.has_change_permission(self, request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return admin.ModelAdmin.has_delete_permission(self, request, obj)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        seen = display.may_see_payload(request)
+        sections: list[Any] = [
+            (None, {"fields": [("job_name", "name"), "enabled"]}),
+            (_("Rule"), {"fields": ["cron", "every", "timezone", ("starts_at", "until"),
+                                    "catch_up", "overlap", "jitter", "run_on_create"]}),
+        ]  # fmt: skip
+        if seen:
+            sections.append((_("Payload"), {"fields": ["args", "kwargs"]}))
+        if obj is not None:
+            standing = ["state", "times", "coming", "skipped_text", "declared"]
+            sections.insert(1, (_("Standing"), {"fields": standing}))
+        return sections
+
+    def render_change_form(
+        self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        """Add the buttons."""
+        row = kwargs.get("obj")
+        if row is not None:
+            context["durable_buttons"] = self.buttons(request, row)
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    @admin.display(description=_("rule"))
+    def rule_text(self, obj: Schedule) -> str:
+        if obj.cron:
+            return f"{obj.cron} ({obj.timezone})"
+        return display.EMPTY if obj.every is None else f"every {format_duration(obj.every)}"
+
+    @admin.display(description=_("state"))
+    def state(self, obj: Schedule) -> str:
+        if obj.broken:
+            name, words = "dead", gettext("broken: %(why)s") % {"why": obj.broken}
+        elif obj.enabled:
+            name, words = "running", gettext("on")
+        else:
+            name, words = "waiting", gettext("off")
+        return format_html('<span class="durable-status durable-{}">{}</span>', name, words)
+
+    @admin.display(description=_("runs"))
+    def times(self, obj: Schedule) -> str:
+        return format_html(
+            gettext("next {}, last {}"),
+            display.time(obj.next_run_at),
+            display.time(obj.last_run_at),
+        )
+
+    @admin.display(description=_("coming"))
+    def coming(self, obj: Schedule) -> str:
+        try:
+            coming = obj.preview(PREVIEWED)
+        except ValueError:
+            return display.EMPTY
+        lines = [f"{localtime(moment):%Y-%m-%d %H:%M:%S %Z}" for moment in coming]
+        return display.block("\n".join(lines)) if lines else display.EMPTY
+
+    @admin.display(description=_("skipped runs"))
+    def skipped_text(self, obj: Schedule) -> str:
+        return format_html("{}, {}", obj.skipped, display.time(obj.last_skipped_at))
+
+    @admin.action(permissions=["change"], description=_("Enable selected %(verbose_name_plural)s"))
+    def enable_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return self.operate(request, queryset, ENABLE)
+
+    @admin.action(permissions=["change"], description=_("Disable selected %(verbose_name_plural)s"))
+    def disable_selected(
+        self, request: HttpRequest, queryset: QuerySet[Any]
+    ) -> HttpResponse | None:
+        return self.operate(request, queryset, DISABLE)
+
+    @admin.action(permissions=["change"], description=_("Run selected %(verbose_name_plural)s now"))
+    def run_now_selected(
+        self, request: HttpRequest, queryset: QuerySet[Any]
+    ) -> HttpResponse | None:
+        return self.operate(request, queryset, RUN_SCHEDULE_NOW)
+
+    @admin.action(permissions=["delete"], description=_("Delete selected %(verbose_name_plural)s"))
+    def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        """Do what Django's action does; `confirm=yes` confirms it as it does every other one."""
+        from django.contrib.admin import actions
+
+        if request.POST.get("confirm") == "yes":
+            confirmed = request.POST.copy()
+            confirmed["post"] = "yes"
+            request.POST = confirmed  # type: ignore[assignment]
+        response: HttpResponse | None = actions.delete_selected(self, request, queryset)
+        return response

@@ -1,0 +1,191 @@
+"""The pages of schedules: the form, the operations, and who may do what."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from django_durable.models import Job, Schedule
+from tests.admin.conftest import StaffMaker
+from tests.admin.world import ESCAPED, SCRIPT, act, charge, hostile, logged, told, url
+
+pytestmark = pytest.mark.django_db
+
+FORM = {
+    "job_name": "shown.charge",
+    "name": "nightly",
+    "cron": "30 2 * * *",
+    "every": "",
+    "timezone": "Europe/Berlin",
+    "enabled": "on",
+    "starts_at_0": "",
+    "starts_at_1": "",
+    "until_0": "",
+    "until_1": "",
+    "catch_up": "all",
+    "overlap": "skip",
+    "jitter": "30s",
+    "args": "[1, 2]",
+    "kwargs": '{"tenant": 7}',
+}
+
+
+def add(client: Client, **changed: Any) -> Any:
+    return client.post(url("add", model="schedule"), {**FORM, **changed})
+
+
+def test_a_schedule_is_made_by_the_form(root: Client) -> None:
+    assert add(root).status_code == 302
+    row = Schedule.objects.get()
+    assert (row.job_name, row.name, row.cron, row.every) == (
+        "shown.charge",
+        "nightly",
+        "30 2 * * *",
+        None,
+    )
+    assert (row.jitter, row.args, row.kwargs) == (timedelta(seconds=30), [1, 2], {"tenant": 7})
+    assert row.next_run_at is not None
+    assert not row.declared
+    assert [text for _, text in logged()] == ["Added."]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"cron": "every day"}, "is not a cron expression"),
+        ({"cron": "0 0 31 4 *"}, "31 4"),
+        ({"cron": ""}, "has either cron or every"),
+        ({"every": "15m"}, "has either cron or every"),
+        ({"timezone": "Mars/Olympus"}, "is not a time zone"),
+        ({"jitter": "2d"}, "jitter is from 0 on and shorter"),
+        ({"args": "1"}, "Write JSON such as"),
+        ({"args": "[1"}, "Write JSON such as"),
+        ({"kwargs": "[]"}, "Write JSON such as"),
+        ({"job_name": "no.such.type"}, "There is no job type of this name"),
+        ({"cron": SCRIPT}, "is not a cron expression"),
+    ],
+)
+def test_a_wrong_rule_is_an_error_of_the_form(
+    root: Client, changed: dict[str, str], said: str
+) -> None:
+    response = add(root, **changed)
+    assert response.status_code == 200
+    assert said in response.content.decode()
+    assert SCRIPT not in response.content.decode()
+    assert not Schedule.objects.exists()
+
+
+def test_two_schedules_of_a_job_type_differ_in_name(root: Client) -> None:
+    add(root)
+    assert "already exists" in add(root).content.decode()
+
+
+def test_a_changed_form_changes_the_next_run_and_keeps_the_payload(root: Client) -> None:
+    row = charge.schedule("nightly", cron="@daily", kwargs={"since": timedelta(hours=2)})
+    page = root.get(url("change", row.pk, model="schedule")).content.decode()
+    assert "timedelta" in page
+    stored = Schedule.objects.values("kwargs").get()
+    fields = {**FORM, "cron": "", "every": "15m", "args": "", "kwargs": stored["kwargs"]}
+    fields["kwargs"] = root.get(url("change", row.pk, model="schedule")).context[
+        "adminform"
+    ].form["kwargs"].value()  # fmt: skip
+    response = root.post(url("change", row.pk, model="schedule"), fields)
+    assert response.status_code == 302
+    changed = Schedule.objects.get()
+    assert (changed.cron, changed.every) == (None, timedelta(minutes=15))
+    assert changed.kwargs == {"since": timedelta(hours=2)}
+    assert changed.next_run_at != row.next_run_at
+
+
+def test_enable_disable_and_run_now_do_it_and_are_recorded(root: Client) -> None:
+    row = charge.schedule("nightly", cron="@daily")
+    act(root, "disable_selected", row, model="schedule")
+    assert not Schedule.objects.get().enabled
+    act(root, "enable_selected", row, model="schedule")
+    assert Schedule.objects.get().enabled
+    act(root, "run_now_selected", row, model="schedule")
+    again = act(root, "run_now_selected", row, model="schedule")
+    assert Job.objects.get().schedule == row
+    assert told(again)[-1][0] == "warning"
+    assert [text for _, text in logged()] == [
+        "Disabled",
+        "Enabled",
+        f"Run now as job {Job.objects.get().pk}",
+    ]
+
+
+def test_running_a_schedule_whose_job_type_is_unknown_is_a_message(root: Client) -> None:
+    row = Schedule.objects.create(job_name="gone", name="gone", cron="@daily")
+    ((level, text),) = told(act(root, "run_now_selected", row, model="schedule"))
+    assert level == "error"
+    assert "gone" in text
+
+
+def test_schedules_are_deleted_by_the_action(root: Client) -> None:
+    row = charge.schedule("nightly", cron="@daily")
+    act(root, "delete_selected", row, model="schedule", confirm="yes")
+    assert not Schedule.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("action", "permission"),
+    [
+        ("enable_selected", "change_schedule"),
+        ("disable_selected", "change_schedule"),
+        ("run_now_selected", "change_schedule"),
+        ("delete_selected", "delete_schedule"),
+    ],
+)
+def test_each_action_has_its_permission(staff: StaffMaker, action: str, permission: str) -> None:
+    row = charge.schedule("nightly", cron="@daily")
+    reader = staff("view_schedule")
+    assert action not in reader.get(url("changelist", model="schedule")).content.decode()
+    assert act(reader, action, row, model="schedule", confirm="yes").status_code == 403
+    assert Schedule.objects.get().enabled
+    assert not Job.objects.exists()
+    writer = staff("view_schedule", permission)
+    assert act(writer, action, row, model="schedule", confirm="yes").status_code == 302
+
+
+def test_adding_needs_its_permission(staff: StaffMaker) -> None:
+    assert add(staff("view_schedule", "change_schedule")).status_code == 403
+    assert add(staff("add_schedule", "view_payload", "view_schedule")).status_code == 302
+
+
+def test_payloads_are_neither_shown_nor_taken_without_their_permission(staff: StaffMaker) -> None:
+    row = charge.schedule("nightly", cron="@daily", kwargs={"secret": "the-secret"})
+    client = staff("view_schedule", "change_schedule")
+    assert "the-secret" not in client.get(url("change", row.pk, model="schedule")).content.decode()
+    client.post(url("change", row.pk, model="schedule"), {**FORM, "kwargs": '{"own": 1}'})
+    changed = Schedule.objects.get()
+    assert (changed.cron, changed.kwargs) == ("30 2 * * *", {"secret": "the-secret"})
+
+
+def test_pages_escape_what_they_show(root: Client) -> None:
+    row = hostile.schedule(SCRIPT, cron="@daily")
+    Schedule.objects.update(broken=SCRIPT)
+    for page in (url("changelist", model="schedule"), url("change", row.pk, model="schedule")):
+        text = root.get(page).content.decode()
+        assert SCRIPT not in text
+        assert ESCAPED in text
+
+
+def test_the_list_costs_the_same_queries_for_many_schedules(
+    root: Client, django_assert_num_queries: Any
+) -> None:
+    from django.db import connection
+    from django.test.utils import CaptureQueriesContext
+
+    charge.schedule("one", cron="@daily")
+    with CaptureQueriesContext(
+        connection,
+    ) as few:
+        root.get(url("changelist", model="schedule"))
+    Schedule.objects.bulk_create(
+        Schedule(job_name="shown.charge", name=f"s{n}", cron="@daily") for n in range(45)
+    )
+    with django_assert_num_queries(len(few)):
+        root.get(url("changelist", model="schedule"))
