@@ -206,9 +206,10 @@ class Job(models.Model):
                 condition=Q(due_at__isnull=False, key_hash__isnull=False),
                 name="durable_job_keyed_idx",
             ),
+            # Its condition is another, so that the planner can't take one index for the other.
             models.Index(
                 fields=["priority", "due_at", "id"],
-                condition=Q(due_at__isnull=False, key_hash__isnull=False),
+                condition=Q(due_at__isnull=False, concurrency_key__isnull=False),
                 name="durable_job_keyed_due_idx",
             ),
             models.Index(

@@ -6,7 +6,7 @@ WITH RECURSIVE due AS MATERIALIZED (
     SELECT j.key_hash, j.lane, j.id, j.due_at, j.queue_name, j.name, j.requires
     FROM durable_job AS j
     WHERE
-        j.due_at IS NOT NULL AND j.key_hash IS NOT NULL
+        j.due_at IS NOT NULL AND j.concurrency_key IS NOT NULL
         AND j.priority = %(level)s::smallint
         AND j.due_at <= statement_timestamp() + %(offset)s::interval
         AND j.id <> ALL(%(shunned)s::uuid[])

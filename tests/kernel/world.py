@@ -124,8 +124,12 @@ def statuses(ids: Iterable[UUID]) -> list[str]:
 # Each query brings what must never be there.
 LAWS = {
     "a job waits for nothing and for no moment, for ever": """
-        SELECT id FROM durable_job AS j WHERE status = 'WAITING' AND due_at IS NULL
+        SELECT id FROM durable_job AS j
+        WHERE status = 'WAITING' AND due_at IS NULL AND waits_for IS NULL
         AND NOT EXISTS (SELECT FROM durable_await AS a WHERE a.waiter_id = j.id)""",
+    "a job waits for a signal that is there": """
+        SELECT j.id FROM durable_job AS j JOIN durable_signal AS s ON s.job_id = j.id
+        WHERE j.status = 'WAITING' AND s.name = j.waits_for""",
     "a job waits for one that has ended": """
         SELECT a.id FROM durable_await AS a JOIN durable_job AS j ON j.id = a.awaited_id
         WHERE j.finished_at IS NOT NULL""",

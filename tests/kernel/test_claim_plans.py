@@ -1,0 +1,214 @@
+"""A claim reads little, whatever else the table holds: ordered index walks, and few of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from subprocess import run as run_command
+from sys import executable
+
+import psycopg
+import pytest
+from django.db import connection
+
+from benchmarks.crowding import CROWDS, NAME, QUEUE, insert
+from django_durable import store
+from django_durable.choices import OnDuplicate
+from django_durable.models import DeadLetter
+from tests.kernel import world
+from tests.kernel.plans import Call, assert_seeks, explain, nodes, watched
+
+ROWS = 20_000
+SLOTS = 20
+# What a claim of 20 may read: some more than it takes, and the probes for keys.
+FEW = 250
+
+
+@pytest.fixture
+def db(transactional_db: None) -> Iterator[None]:
+    """Tables whose sizes and statistics are real, as no transaction can have them."""
+    world.empty_tables()
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE durable_job CASCADE; TRUNCATE durable_queue")
+
+
+def analyze() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE durable_job")
+
+
+def claimer() -> store.Claims:
+    scope = store.Scope(frozenset({NAME}), excluded_queues=frozenset({"foreign"}))
+    return store.Claims(scope, world.owner())
+
+
+def enqueue(count: int = SLOTS) -> None:
+    new = world.new_job(NAME, queue_name=QUEUE)
+    store.enqueue_many(connection, [new for _ in range(count)])
+
+
+def look_and_claim(claims: store.Claims, slots: int = SLOTS) -> list[store.Claim]:
+    claims.look(connection)
+    return claims.claim(connection, slots)
+
+
+def assert_all_seek(calls: list[Call], rows: int) -> None:
+    assert calls
+    for call in calls:
+        for generic in (True, False):
+            assert_seeks(call, generic=generic, rows=rows)
+
+
+@pytest.mark.parametrize("case", CROWDS)
+def test_a_claim_seeks_its_jobs_beside(db: None, case: str) -> None:
+    """Also right after the rows came, when the statistics know nothing of them."""
+    CROWDS[case].fill(connection, ROWS)
+    for _ in ("just inserted", "analyzed"):
+        enqueue(3 * SLOTS)
+        with watched() as calls:
+            # More than there is, so that every way to look is taken.
+            claimed = look_and_claim(claimer(), 4 * SLOTS)
+        ours = [claim for claim in claimed if claim.priority == 0 and claim.queue_name == QUEUE]
+        assert len(ours) == 3 * SLOTS
+        assert {"find_lanes", "find_budgets", "claim"} <= {name for name, _params in calls}
+        assert_all_seek(calls, 4 * FEW)
+        analyze()
+
+
+def test_a_claim_of_jobs_with_keys_seeks_them(db: None) -> None:
+    """Many keys with something due, of which each claim visits a few."""
+    insert(connection, ROWS, keys=ROWS // 4)
+    for _ in ("just inserted", "analyzed"):
+        claims = claimer()
+        with watched() as calls:
+            claimed = look_and_claim(claims)
+        assert len({claim.concurrency_key for claim in claimed}) == SLOTS
+        assert {"keyed", "lock_budgets", "count_budgets", "claim_listed"} <= {
+            name for name, _params in calls
+        }
+        assert_all_seek(calls, 2 * FEW)
+        analyze()
+
+
+def test_a_claim_in_limited_queues_seeks_its_jobs(db: None) -> None:
+    insert(connection, ROWS, queue="other")
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO durable_queue (name, max_running) VALUES ('other', 30)")
+    for _ in ("just inserted", "analyzed"):
+        with watched() as calls:
+            assert len(look_and_claim(claimer(), 10)) == 10
+        assert {"count_budgets", "peek_limited", "claim_listed"} <= {name for name, _p in calls}
+        assert_all_seek(calls, FEW)
+        analyze()
+
+
+def test_the_other_verbs_seek_their_jobs(db: None) -> None:
+    """Beside finished, waiting and due jobs, and what they belong to."""
+    insert(connection, ROWS // 2, status="SUCCESSFUL")
+    insert(connection, ROWS // 4, status="WAITING", series=1)
+    insert(connection, ROWS // 4, name="other", series=2)
+    for _ in ("just inserted", "analyzed"):
+        with watched() as calls:
+            use_every_verb()
+        assert len({name for name, _params in calls}) > 20
+        assert_all_seek(calls, FEW)
+        analyze()
+
+
+def use_every_verb() -> None:
+    key = f"key-{time.monotonic_ns()}"
+    for mode in OnDuplicate:
+        if mode is not OnDuplicate.NO_REUSE:
+            world.enqueue("verbs", idempotency_key=key, on_duplicate=mode)
+    parent = world.running("verbs parent")
+    child = store.bear(
+        connection, world.new_job("verbs child"), parent=parent[0], root=parent[0], epoch=parent[1]
+    )
+    assert child
+    store.park(connection, parent, awaited=[child])
+    (taken,) = world.claim("verbs child")
+    right = (taken.id, taken.epoch)
+    store.renew(connection, [right], world.LEASE)
+    world.complete(right)
+    world.complete(world.running("verbs lone"))
+    failed = world.running("verbs dead")
+    store.record_failure(connection, world.failure(failed, retryable=False), world.KEEP)
+    letter = DeadLetter.objects.get(job=failed[0])
+    replayed = store.replay(connection, letter.pk)
+    store.run_now(connection, [world.enqueue("verbs late", delay=world.WEEK)])
+    by = world.owner()
+    stopped = [world.running("verbs stopped", by=by) for _ in range(2)]
+    world.cancel(stopped[0][0])
+    store.release(connection, [], keep=world.KEEP, claimer=by.claimer)
+    lapsed = world.running("verbs lapsed")
+    world.lapse(lapsed[0])
+    store.rescue(connection, world.KEEP)
+    world.cancel(parent[0], *(row for row in [replayed.id] if row))
+    store.standing(connection, [parent[0], failed[0]])
+    store.delete_trees(connection, [failed[0]])
+
+
+def test_an_open_snapshot_does_not_make_every_claim_longer(db: None) -> None:
+    """Vacuum can't remove the index entries of the jobs that passed; claims begin behind them."""
+    claims = claimer()
+    snapshot = psycopg.connect(**connection.get_connection_params())
+    with snapshot:
+        snapshot.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        snapshot.execute("SELECT count(*) FROM durable_job")
+        for _ in range(20):
+            enqueue(500)
+            claimed = look_and_claim(claims, 500)
+            world.complete(*[(claim.id, claim.epoch) for claim in claimed])
+        enqueue(3 * SLOTS)
+        claims.look(connection)
+        with watched() as calls:
+            # The second begins where the first has stopped.
+            assert (
+                len(claims.claim(connection, SLOTS) + claims.claim(connection, SLOTS)) == 2 * SLOTS
+            )
+        _name, params = calls[-1]
+        full = {**params, "bounds": [world.LONG_AGO] * len(params["bounds"])}
+        assert visited(("claim", full)) > 10_000
+        assert visited(("claim", params)) <= FEW
+
+
+def visited(call: Call) -> int:
+    """Return how many entries of the claim index a statement looks up in the table."""
+    return sum(
+        node["Heap Fetches"] * node["Actual Loops"]
+        for node in nodes(explain(call, generic=True))
+        if node.get("Index Name") == "durable_job_due_idx"
+    )
+
+
+def test_a_claim_beside_many_rows_takes_about_as_long_as_without(db: None) -> None:
+    """The exact ratios, beside a million rows, are the benchmark's."""
+
+    def measure() -> float:
+        claims = claimer()
+        times = []
+        for _ in range(15):
+            enqueue()
+            claims.look(connection)
+            started = time.perf_counter()
+            claimed = claims.claim(connection, SLOTS)
+            times.append(time.perf_counter() - started)
+            assert len(claimed) == SLOTS
+            world.complete(*[(claim.id, claim.epoch) for claim in claimed])
+        return median(times)
+
+    alone = measure()
+    for series, case in enumerate(("not-due", "other-queue", "unknown-name", "keys-not-due")):
+        insert(connection, ROWS, **CROWDS[case].columns, series=series)
+    analyze()
+    assert measure() < 5 * alone
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("flags", [[], ["--pooled"]])
+def test_a_claim_beside_a_million_rows_is_within_its_bound(flags: list[str]) -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "claims.py"
+    run_command([executable, script, *flags], check=True)
