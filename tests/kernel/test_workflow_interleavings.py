@@ -275,10 +275,11 @@ def bear(claim: Claim, keys: list[str], mode: OnDuplicate) -> list[Any]:
     return [job.pk for job in context_of(claim).start_many("child", job_type, calls)]
 
 
+SLOW = pytest.mark.stress
 MODES = [OnDuplicate.RETURN_EXISTING, OnDuplicate.RETURN_LIVE, OnDuplicate.ALLOW_REUSE]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [MODES[0], pytest.param(MODES[1], marks=SLOW), MODES[2]])
 def test_two_parents_that_bear_the_same_keys_in_opposite_order(
     director: Director, mode: OnDuplicate
 ) -> None:
@@ -299,10 +300,16 @@ def test_two_parents_that_bear_the_same_keys_in_opposite_order(
     )
 
 
-@pytest.mark.parametrize("mode", [*MODES, OnDuplicate.REPLACE])
-@pytest.mark.parametrize("other", ["end", "cancel", "enqueue"])
+@pytest.mark.parametrize(
+    ("other", "mode"),
+    [
+        pytest.param(other, mode, marks=[] if other == "end" or mode is MODES[2] else SLOW)
+        for other in ("end", "cancel", "enqueue")
+        for mode in (*MODES, OnDuplicate.REPLACE)
+    ],
+)
 def test_a_birth_with_a_key_beside_what_happens_to_its_holder(
-    director: Director, mode: OnDuplicate, other: str
+    director: Director, other: str, mode: OnDuplicate
 ) -> None:
     def prepare() -> tuple[Claim, Claim]:
         world.empty_tables()
