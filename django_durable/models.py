@@ -78,7 +78,10 @@ class Job(models.Model):
     started_at = models.DateTimeField(_("started"), null=True, blank=True)
     claimed_at = models.DateTimeField(_("claimed"), null=True, blank=True)
     finished_at = models.DateTimeField(_("finished"), null=True, blank=True)
+    # Set when the whole tree has ended; `keep_for` says of a root that may have a tree how long
+    # that is kept then, since whoever ends last does not know the root's job type.
     kept_until = models.DateTimeField(_("kept until"), null=True, blank=True)
+    keep_for = models.DurationField(null=True, editable=False)
 
     # The fence: every claim raises it, nothing clears it, and every write of a worker names it.
     epoch = models.BigIntegerField(default=0, db_default=0)
@@ -358,6 +361,27 @@ class Await(models.Model):
 
     def __str__(self) -> str:
         return f"{self.waiter_id} waits for {self.awaited_id}"
+
+
+class Hold(models.Model):
+    """Say that a job has awaited another of another tree, which is kept while the waiter lives.
+
+    No constraints in the database: every deleted job would pay for checking them.
+    """
+
+    waiter = models.ForeignKey(
+        Job, models.CASCADE, related_name="+", db_index=False, db_constraint=False
+    )
+    awaited = models.ForeignKey(Job, models.CASCADE, related_name="+", db_constraint=False)
+
+    class Meta:
+        default_permissions = ()
+        constraints: ClassVar[Any] = [
+            models.UniqueConstraint(fields=["waiter", "awaited"], name="durable_hold_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.awaited_id} is kept for {self.waiter_id}"
 
 
 class Step(models.Model):

@@ -9,6 +9,10 @@ UPDATE durable_job AS j SET
         THEN v.now +
 -- include: keep_completed
     END,
+    keep_for = CASE WHEN j.status <> 'RUNNING' AND j.parent_id IS NULL
+        THEN
+-- include: keep_completed
+    END,
     resumed = CASE WHEN j.status = 'RUNNING' THEN j.resumed ELSE FALSE END,
     key_held = CASE WHEN j.status = 'RUNNING' THEN j.key_held ELSE FALSE END
 FROM (SELECT statement_timestamp() + %(offset)s::interval AS now) AS v

@@ -6,6 +6,10 @@ UPDATE durable_job AS j SET
         THEN statement_timestamp() + %(offset)s::interval +
 -- include: keep_completed
     END,
+    keep_for = CASE WHEN j.parent_id IS NULL
+        THEN
+-- include: keep_completed
+    END,
     attempt = j.attempt - CASE WHEN j.resumed THEN 0 ELSE 1 END,
     rejections = j.rejections + %(rejections)s,
     lease_until = NULL, claimer = NULL, key_held = FALSE, resumed = FALSE

@@ -33,6 +33,14 @@ changed AS (
             ELSE v.now +
 -- include: keep_completed
         END,
+        keep_for = CASE
+            WHEN v.becomes = 'READY' OR j.parent_id IS NOT NULL THEN NULL
+            WHEN v.becomes = 'DEAD' THEN CASE
+                WHEN %(keep_dead)s::jsonb ? j.name THEN (%(keep_dead)s::jsonb ->> j.name)::interval
+                ELSE %(default_keep_dead)s::interval END
+            ELSE
+-- include: keep_completed
+        END,
         cancel_reason = v.reason,
         lease_until = NULL, claimer = NULL, key_held = FALSE, resumed = FALSE
     FROM verdict AS v

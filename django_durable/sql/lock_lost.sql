@@ -1,21 +1,23 @@
--- Lock the claims whose lease has lapsed, or whose claimer is known to be dead, and all that wait
--- for their jobs; what others hold is left to them.
+-- Lock the claims whose lease has lapsed, or whose claimer is known to be dead, all that wait
+-- for their jobs, and the roots of their trees; what others hold is left to them.
 WITH lost AS MATERIALIZED (
-    SELECT id
+    SELECT id, root_id, awaited
     FROM durable_job
     WHERE
 -- include: lost_claims
     LIMIT %(limit)s
     FOR NO KEY UPDATE SKIP LOCKED
 ),
-waiters AS MATERIALIZED (
-    SELECT id
+company AS MATERIALIZED (
+    SELECT id, root_id, awaited
     FROM durable_job
     WHERE id IN (
         SELECT waiter_id FROM durable_await WHERE awaited_id IN (SELECT id FROM lost)
+        UNION
+        SELECT root_id FROM lost WHERE root_id <> id
     )
     FOR NO KEY UPDATE SKIP LOCKED
 )
-SELECT id FROM lost
+SELECT id, root_id, awaited FROM lost
 UNION
-SELECT id FROM waiters
+SELECT id, root_id, awaited FROM company

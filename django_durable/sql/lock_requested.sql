@@ -7,12 +7,14 @@ WITH requested AS MATERIALIZED (
         j.cancel_requested_at IS NOT NULL AND
 -- include: stopped_claims
 )
-SELECT id
+SELECT id, root_id, awaited
 FROM durable_job
 WHERE id IN (
     SELECT id FROM requested
     UNION
     SELECT waiter_id FROM durable_await WHERE awaited_id IN (SELECT id FROM requested)
+    UNION
+    SELECT root_id FROM durable_job WHERE id IN (SELECT id FROM requested)
 )
 ORDER BY id DESC
 FOR NO KEY UPDATE

@@ -1,5 +1,5 @@
--- Lock the unfinished jobs of a tree and all that wait for them, in the one order; tell which are
--- of the tree.
+-- Lock the unfinished jobs of a tree, all that wait for them and their root, in the one order; tell
+-- which are of the tree.
 WITH RECURSIVE tree AS (
     SELECT id, finished_at FROM durable_job WHERE id = ANY(%(ids)s::uuid[])
     UNION
@@ -16,6 +16,8 @@ WHERE j.id IN (
     SELECT id FROM living
     UNION
     SELECT waiter_id FROM durable_await WHERE awaited_id IN (SELECT id FROM living)
+    UNION
+    SELECT root_id FROM durable_job WHERE id IN (SELECT id FROM living)
 )
 ORDER BY j.id DESC
 FOR NO KEY UPDATE OF j

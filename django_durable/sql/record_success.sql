@@ -15,6 +15,10 @@ UPDATE durable_job AS j SET
     finished_at = statement_timestamp() + %(offset)s::interval,
     kept_until = CASE WHEN j.parent_id IS NULL
         THEN statement_timestamp() + %(offset)s::interval + make_interval(secs => done.keep) END,
+    keep_for = CASE WHEN j.awaited AND j.parent_id IS NULL
+        THEN make_interval(secs => done.keep) END,
+    args = CASE WHEN %(drop)s THEN '[]' ELSE j.args END,
+    kwargs = CASE WHEN %(drop)s THEN '{}' ELSE j.kwargs END,
     lease_until = NULL, claimer = NULL, key_held = FALSE, resumed = FALSE
 FROM done
 WHERE j.id = done.id

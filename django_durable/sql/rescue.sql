@@ -1,4 +1,4 @@
--- Record the locked claims that are lost. One whose waiter is not locked too is left.
+-- Record the locked claims that are lost. One whose waiter or root is not locked too is left.
 WITH doomed AS MATERIALIZED (
     SELECT
         id, epoch, name, queue_name, attempt, max_attempts, cancel_requested_at, cancel_reason,
@@ -7,6 +7,7 @@ WITH doomed AS MATERIALIZED (
     FROM durable_job
     WHERE
         id = ANY(%(ids)s::uuid[])
+        AND COALESCE(root_id, id) = ANY(%(ids)s::uuid[])
         AND NOT EXISTS (
             SELECT FROM durable_await AS a
             WHERE a.awaited_id = durable_job.id AND a.waiter_id <> ALL(%(ids)s::uuid[])

@@ -1,4 +1,8 @@
--- Say that the waiter waits for those of the awaited that have not ended.
+-- Say that the waiter waits for those of the awaited that have not ended. Those of another tree are
+-- kept while it lives, also when they end, or have ended.
+WITH held AS (
+-- include: hold_awaited
+)
 INSERT INTO durable_await (waiter_id, awaited_id)
 SELECT %(waiter)s::uuid, id
 FROM durable_job

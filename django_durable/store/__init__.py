@@ -21,6 +21,7 @@ frozen dataclass, a count or ids; it never logs and sends no Django signal.
     send_signal         WAITING (for it)        READY; otherwise only the signal is buffered
     fork                -                       READY (new job, perhaps with checkpoints)
     insert_ticks        -                       READY (the jobs of a schedule that fires)
+    sweep               (all have ended)        - (trees whose time is over)
 
 The one lock order: a tree's advisory lock, then budgets (tried, never waited for), then job rows
 by id, youngest first, all in one statement: the jobs that may end together with those that wait
@@ -96,6 +97,7 @@ from django_durable.store.scheduling import (
     move_schedules,
     own_declarations,
 )
+from django_durable.store.sweeping import Position, Swept, count_gone, sweep
 from django_durable.store.workers import (
     WorkerCard,
     beat,
@@ -138,6 +140,10 @@ __all__ = [
     "Scope",
     "Standing",
     "Success",
+    "Position",
+    "Swept",
+    "count_gone",
+    "sweep",
     "Look",
     "Moved",
     "Tick",

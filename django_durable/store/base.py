@@ -7,7 +7,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from importlib import resources
 from typing import Any, TypeVar
@@ -177,9 +177,33 @@ def ending(db: BaseDatabaseWrapper, verb: Callable[[], T]) -> T:
             continue
 
 
-def lock_with_waiters(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> set[UUID]:
-    """Lock jobs that may end and all that wait for them, in the one order; return whose locks."""
-    return {row[0] for row in rows(db, "lock_with_waiters", ids=list(ids))}
+class Locked(dict[UUID, UUID | None]):
+    """Hold the ids of locked jobs, each with its root if it may not be alone in its tree."""
+
+    @classmethod
+    def of(cls, found: Sequence[tuple[Any, ...]]) -> Locked:
+        """Read rows of (id, root, awaited)."""
+        return cls({row[0]: row[1] if row[2] else None for row in found})
+
+    def roots_of(self, ids: Iterable[UUID]) -> set[UUID]:
+        """Return the roots of those of these jobs that may have company."""
+        return {root for root in map(self.get, ids) if root is not None}
+
+
+def lock_with_waiters(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> Locked:
+    """Lock jobs that may end, all that wait for them and their roots, in the one order."""
+    return Locked.of(rows(db, "lock_with_waiters", ids=list(ids)))
+
+
+def settle_trees(db: BaseDatabaseWrapper, roots: Iterable[UUID]) -> None:
+    """Set or clear until when these trees are kept, after an end in them.
+
+    To be called last in the transaction of that end. The roots are locked, so that of two ends at
+    once the later one sees the other.
+    """
+    settled = list(roots)
+    if settled:
+        rows(db, "settle_trees", roots=settled)
 
 
 def bear_undos(db: BaseDatabaseWrapper, ended: Sequence[UUID]) -> set[str]:
@@ -193,7 +217,9 @@ def bear_undos(db: BaseDatabaseWrapper, ended: Sequence[UUID]) -> set[str]:
     return {row[0] for row in rows(db, "bear_undos", ended=list(ended), new=new)}
 
 
-def wake_waiters(db: BaseDatabaseWrapper, ended: Sequence[UUID], locked: set[UUID]) -> set[str]:
+def wake_waiters(
+    db: BaseDatabaseWrapper, ended: Sequence[UUID], locked: Collection[UUID]
+) -> set[str]:
     """Wake the parked jobs that waited for the ended ones; return the queues that got work.
 
     To be called in the transaction that ended them, after the statement that did. The waiters
@@ -205,7 +231,7 @@ def wake_waiters(db: BaseDatabaseWrapper, ended: Sequence[UUID], locked: set[UUI
         return set()
     freed = rows(db, "end_awaits", ids=list(ended))
     waiters = {row[0] for row in freed}
-    if not waiters <= locked:
+    if not waiters <= set(locked):
         raise LateWaiter
     if not waiters:
         return set()

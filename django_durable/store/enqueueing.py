@@ -188,6 +188,8 @@ def bear_many(
     ids = [uuid7() for _ in news]
     with atomic(db):
         rows(db, "share_tree", namespace=LOCK_NAMESPACE + LOCK_TREE, root=root)
+        if parent == root:
+            rows(db, "mark_parent", parent=parent, epoch=epoch)
         children = json.dumps(
             [{"id": child.hex, **new.as_row()} for child, new in zip(ids, news, strict=True)]
         )

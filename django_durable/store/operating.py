@@ -9,9 +9,17 @@ from uuid import UUID
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.choices import JobStatus
-from django_durable.store.base import atomic, bear_undos, ending, rows, wake_waiters
+from django_durable.store.base import (
+    atomic,
+    bear_undos,
+    ending,
+    rows,
+    settle_trees,
+    wake_waiters,
+)
 from django_durable.store.enqueueing import LOCK_NAMESPACE, LOCK_TREE
 from django_durable.store.recording import Keep
+from django_durable.store.sweeping import delete_records
 
 
 @dataclass(frozen=True)
@@ -35,7 +43,8 @@ def cancel(
     """
 
     def cancel_locked() -> tuple[tuple[Cancelled, ...], frozenset[str]]:
-        _own_trees(db, [row[0] for row in rows(db, "roots", ids=list(ids))])
+        roots = [row[0] for row in rows(db, "roots", ids=list(ids))]
+        _own_trees(db, roots)
         locked = dict(rows(db, "lock_tree", ids=list(ids), whole=tree))
         changed = tuple(
             Cancelled(row[0], JobStatus(row[1]), *row[2:])
@@ -50,7 +59,10 @@ def cancel(
         )
         ended = [change.id for change in changed if change.status is JobStatus.CANCELLED]
         undoing = bear_undos(db, ended)
-        return changed, frozenset(wake_waiters(db, ended, set(locked)) | undoing)
+        woken = wake_waiters(db, ended, locked)
+        if ended:
+            settle_trees(db, roots)
+        return changed, frozenset(woken | undoing)
 
     return ending(db, cancel_locked)
 
@@ -76,13 +88,4 @@ def delete_trees(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> tuple[list[UUI
     refused = [row[0] for row in tree if row[1] or row[2]]
     if refused:
         return refused, {}
-    all_ids = [row[0] for row in tree]
-    rows(db, "unlink_replays", ids=all_ids)
-    rows(db, "delete_signals", ids=all_ids)
-    counts = {
-        "durable.Step": len(rows(db, "delete_steps", ids=all_ids)),
-        "durable.Attempt": len(rows(db, "delete_attempts", ids=all_ids)),
-        "durable.DeadLetter": len(rows(db, "delete_letters", ids=all_ids)),
-        "durable.Job": len(rows(db, "delete_jobs", ids=all_ids)),
-    }
-    return [], counts
+    return [], delete_records(db, [row[0] for row in tree])

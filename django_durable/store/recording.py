@@ -16,8 +16,10 @@ from uuid import UUID
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.choices import FINISHED, AttemptOutcome, DeathReason, JobStatus
+from django_durable.conf import conf
 from django_durable.errortext import ErrorText
 from django_durable.store.base import (
+    Locked,
     atomic,
     bear_undos,
     ending,
@@ -25,10 +27,13 @@ from django_durable.store.base import (
     lock_with_waiters,
     quoted,
     rows,
+    settle_trees,
     wake_waiters,
 )
+from django_durable.store.sweeping import sweep_these
 
 Right = tuple[UUID, int]
+NOTHING = timedelta(0)
 
 
 @dataclass(frozen=True)
@@ -111,14 +116,19 @@ class Recorded:
 def record_successes(db: BaseDatabaseWrapper, successes: Sequence[Success]) -> Recorded:
     """Record results in batches: one commit for the lone jobs, another for those with company.
 
-    A crash between the two leaves the second batch RUNNING, for the caller to record again.
+    A crash between the two leaves the second batch RUNNING, for the caller to record again. What is
+    not kept at all is deleted at once, or by a sweep where a crash comes in between.
     """
-    lone = _update_succeeded(db, successes, alone=True)
-    rest = [success for success in successes if success.right[0] not in lone]
-    if not rest:
-        return Recorded(frozenset(lone))
-    others, queues = ending(db, lambda: _end_awaited(db, rest))
-    return Recorded(frozenset(lone | others), (), frozenset(queues))
+    done = _update_succeeded(db, successes, alone=True)
+    rest = [success for success in successes if success.right[0] not in done]
+    queues: set[str] = set()
+    if rest:
+        others, queues = ending(db, lambda: _end_awaited(db, rest))
+        done |= others
+    unwanted = [success.right[0] for success in successes if success.keep == NOTHING]
+    if unwanted:
+        sweep_these(db, unwanted)
+    return Recorded(frozenset(done), (), frozenset(queues))
 
 
 def _end_awaited(
@@ -126,7 +136,9 @@ def _end_awaited(
 ) -> tuple[set[UUID], set[str]]:
     locked = lock_with_waiters(db, [success.right[0] for success in successes])
     ended = _update_succeeded(db, successes, alone=False)
-    return ended, wake_waiters(db, list(ended), locked)
+    queues = wake_waiters(db, list(ended), locked)
+    settle_trees(db, locked.roots_of(ended))
+    return ended, queues
 
 
 def _keep_text(keep: timedelta | None) -> str:
@@ -140,6 +152,7 @@ def _update_succeeded(
         db,
         "record_success",
         alone=alone,
+        drop=conf.drop_completed_payloads,
         # As literals: their adaptation, value by value, would be half the cost of the verb.
         ids=literal([success.right[0].hex for success in successes]),
         epochs=literal([str(success.right[1]) for success in successes]),
@@ -195,7 +208,7 @@ def rescue(
     why = "the worker {worker} died" if claimers else "the lease of the worker {worker} lapsed"
     lost = {"claimers": None if claimers is None else list(claimers), "grace": grace}
     with atomic(db):
-        locked = {row[0] for row in rows(db, "lock_lost", limit=limit, **lost)}
+        locked = Locked.of(rows(db, "lock_lost", limit=limit, **lost))
         if not locked:
             return Recorded()
         found = rows(
@@ -218,11 +231,14 @@ def rescue(
 
 
 def _after_failure(
-    db: BaseDatabaseWrapper, found: list[tuple[Any, ...]], locked: set[UUID]
+    db: BaseDatabaseWrapper, found: list[tuple[Any, ...]], locked: Locked
 ) -> Recorded:
     ended = tuple(_as_ended(*row) for row in found)
     final = [end.id for end in ended if end.status is not JobStatus.READY]
-    queues = bear_undos(db, final) | wake_waiters(db, final, locked)
+    undoing = bear_undos(db, final)
+    queues = undoing | wake_waiters(db, final, locked)
+    # What has an undo job now is alone no more.
+    settle_trees(db, locked.roots_of(final) | (set(final) if undoing else set()))
     queues |= {end.queue_name for end in ended if end.status is JobStatus.READY}
     return Recorded(frozenset(), ended, frozenset(queues))
 
@@ -281,7 +297,7 @@ def release(
         return tuple(back)
 
     def end_requested() -> list[Released]:
-        locked = {row[0] for row in rows(db, "lock_requested", **whose)}
+        locked = Locked.of(rows(db, "lock_requested", **whose))
         if not locked:
             return []
         ended = rows(
@@ -293,8 +309,10 @@ def release(
             default_keep_completed=keep.completed,
             **whose,
         )
-        bear_undos(db, [row[0] for row in ended])
-        wake_waiters(db, [row[0] for row in ended], locked)
+        final = [row[0] for row in ended]
+        undoing = bear_undos(db, final)
+        wake_waiters(db, final, locked)
+        settle_trees(db, locked.roots_of(final) | (set(final) if undoing else set()))
         return [Released(row[0], row[1], JobStatus.CANCELLED, *row[2:]) for row in ended]
 
     return (*back, *ending(db, end_requested))

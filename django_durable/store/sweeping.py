@@ -1,0 +1,119 @@
+"""The verbs of retention: delete what is kept no longer, tree by tree, a batch a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_durable.choices import FINISHED
+from django_durable.store.base import atomic, rows
+from django_durable.store.enqueueing import LOCK_NAMESPACE
+
+LOCK_SWEEP = 5
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Position:
+    """Remember where a sweep stands, so that what it had to leave does not hold it up.
+
+    It goes through the statuses one after the other, each from the longest gone on.
+    """
+
+    place: int = 0
+    after: datetime = LONG_AGO
+
+    @property
+    def status(self) -> str:
+        """Return the status whose turn it is."""
+        return FINISHED[self.place].value
+
+    def advance(self, found: Sequence[tuple[Any, ...]], limit: int) -> bool:
+        """Move behind the roots just found; return False when all have been seen."""
+        if len(found) == limit and found[-1][1] > self.after:
+            self.after = found[-1][1]
+            return True
+        self.place, self.after = (self.place + 1) % len(FINISHED), LONG_AGO
+        return self.place != 0
+
+
+@dataclass(frozen=True)
+class Swept:
+    """Tell how many jobs a batch has deleted, and whether the sweep has more to look at."""
+
+    deleted: int
+    more: bool
+
+
+def sweep(
+    db: BaseDatabaseWrapper, position: Position, *, limit: int = 300, alone: bool = True
+) -> Swept:
+    """Delete up to `limit` trees whose time is over, in one transaction.
+
+    With `alone` only one sweeper works at a time; the others find nothing to do. Waits for no lock
+    and takes no tree that somebody holds (a replay, a job that begins to await a member). A crash
+    deletes nothing of the batch.
+    """
+    with atomic(db):
+        if alone and not rows(db, "try_sweep", namespace=LOCK_NAMESPACE + LOCK_SWEEP)[0][0]:
+            return Swept(0, more=False)
+        found = _lock_gone(db, position.status, position.after, limit)
+        deleted = _delete_locked(db, [row[0] for row in found])
+    return Swept(deleted, position.advance(found, limit))
+
+
+def sweep_these(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> int:
+    """Delete those of these successful roots whose time is over already."""
+    with atomic(db):
+        found = _lock_gone(db, "SUCCESSFUL", LONG_AGO, len(ids), ids)
+        return _delete_locked(db, [row[0] for row in found])
+
+
+def count_gone(db: BaseDatabaseWrapper) -> int:
+    """Count the jobs that a sweep would look at."""
+    number: int = rows(db, "count_gone")[0][0]
+    return number
+
+
+def _lock_gone(
+    db: BaseDatabaseWrapper,
+    status: str,
+    after: datetime,
+    limit: int,
+    only: Sequence[UUID] | None = None,
+) -> list[tuple[Any, ...]]:
+    return rows(
+        db,
+        "lock_gone",
+        status=status,
+        after=after,
+        limit=limit,
+        only=None if only is None else list(only),
+    )
+
+
+def _delete_locked(db: BaseDatabaseWrapper, roots: list[UUID]) -> int:
+    """Delete the trees of locked roots that may go; what they depend on is read after the locks."""
+    if not roots:
+        return 0
+    members = [row[0] for row in rows(db, "lock_members", roots=roots)]
+    gone = [row[0] for row in rows(db, "sweepable", roots=roots, locked=[*roots, *members])]
+    return delete_records(db, gone)["durable.Job"] if gone else 0
+
+
+def delete_records(db: BaseDatabaseWrapper, ids: list[UUID]) -> dict[str, int]:
+    """Delete locked jobs with all that belongs to them; return the counts by model."""
+    rows(db, "unlink_replays", ids=ids)
+    rows(db, "delete_signals", ids=ids)
+    rows(db, "delete_holds", ids=ids)
+    return {
+        "durable.Step": len(rows(db, "delete_steps", ids=ids)),
+        "durable.Attempt": len(rows(db, "delete_attempts", ids=ids)),
+        "durable.DeadLetter": len(rows(db, "delete_letters", ids=ids)),
+        "durable.Job": len(rows(db, "delete_jobs", ids=ids)),
+    }
