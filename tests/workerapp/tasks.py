@@ -168,6 +168,12 @@ def approve(
     return {"before": before, "payload": payload, "after": context.now("after")}
 
 
+@workflow(timeout=HOUR, isolation="process")
+def approve_isolated(context: JobContext, folder: str) -> dict[str, Any]:
+    """Do what `approve` does in a process of its own."""
+    return approve.func(context, folder)
+
+
 @workflow
 def leaf(context: JobContext, value: int) -> int:
     """Return the square."""
