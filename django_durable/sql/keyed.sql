@@ -2,15 +2,17 @@
 -- of key and lane from where the last claim stopped, one index seek for each, and bring the first
 -- due jobs of those that have room and that this worker may run. Few of many keys may have
 -- anything due, and one key may hold up any number of due jobs: either look alone would be long.
+-- Columns are compared as rows for the reason that peek.sql gives.
 WITH RECURSIVE due AS MATERIALIZED (
     SELECT j.key_hash, j.lane, j.id, j.due_at, j.queue_name, j.name, j.requires
     FROM durable_job AS j
     WHERE
         j.due_at IS NOT NULL AND j.concurrency_key IS NOT NULL
-        AND j.priority = %(level)s::smallint
-        AND j.due_at <= statement_timestamp() + %(offset)s::interval
+        AND (j.priority, j.due_at) >= (%(level)s::smallint, '-infinity'::timestamptz)
+        AND (j.priority, j.due_at)
+        <= (%(level)s::smallint, statement_timestamp() + %(offset)s::interval)
         AND j.id <> ALL(%(shunned)s::uuid[])
-    ORDER BY j.due_at, j.id
+    ORDER BY j.priority, j.due_at, j.id
     LIMIT %(probe)s
 ),
 crowd AS MATERIALIZED (SELECT count(*) >= %(probe)s AS is_big FROM due),
@@ -21,10 +23,11 @@ seek AS (
         WHERE
             (SELECT is_big FROM crowd)
             AND j.due_at IS NOT NULL AND j.key_hash IS NOT NULL
-            AND j.priority = %(level)s::smallint
-            AND (j.key_hash, j.lane) > (%(after_key)s::bigint, %(after_lane)s::bigint)
-            AND (j.key_hash, j.lane) <= (%(until_key)s::bigint, %(until_lane)s::bigint)
-        ORDER BY j.key_hash, j.lane
+            AND (j.priority, j.key_hash, j.lane)
+            > (%(level)s::smallint, %(after_key)s::bigint, %(after_lane)s::bigint)
+            AND (j.priority, j.key_hash, j.lane)
+            <= (%(level)s::smallint, %(until_key)s::bigint, %(until_lane)s::bigint)
+        ORDER BY j.priority, j.key_hash, j.lane
         LIMIT 1
     )
     UNION ALL
@@ -35,10 +38,11 @@ seek AS (
         FROM durable_job AS j
         WHERE
             j.due_at IS NOT NULL AND j.key_hash IS NOT NULL
-            AND j.priority = %(level)s::smallint
-            AND (j.key_hash, j.lane) > (seek.key_hash, seek.lane)
-            AND (j.key_hash, j.lane) <= (%(until_key)s::bigint, %(until_lane)s::bigint)
-        ORDER BY j.key_hash, j.lane
+            AND (j.priority, j.key_hash, j.lane)
+            > (%(level)s::smallint, seek.key_hash, seek.lane)
+            AND (j.priority, j.key_hash, j.lane)
+            <= (%(level)s::smallint, %(until_key)s::bigint, %(until_lane)s::bigint)
+        ORDER BY j.priority, j.key_hash, j.lane
         LIMIT 1
     ) AS next
     WHERE seek.step < %(pairs)s
@@ -65,10 +69,16 @@ LEFT JOIN LATERAL (
         SELECT j.id, j.due_at
         FROM durable_job AS j
         WHERE
-            j.priority = %(level)s::smallint AND j.key_hash = pair.key_hash AND j.lane = pair.lane
-            AND j.due_at IS NOT NULL AND j.due_at <= statement_timestamp() + %(offset)s::interval
+            j.due_at IS NOT NULL AND j.key_hash IS NOT NULL
+            AND (j.priority, j.key_hash, j.lane, j.due_at)
+            >= (%(level)s::smallint, pair.key_hash, pair.lane, '-infinity'::timestamptz)
+            AND (j.priority, j.key_hash, j.lane, j.due_at)
+            <= (
+                %(level)s::smallint, pair.key_hash, pair.lane,
+                statement_timestamp() + %(offset)s::interval
+            )
             AND j.id <> ALL(%(shunned)s::uuid[])
-        ORDER BY j.due_at, j.id
+        ORDER BY j.priority, j.key_hash, j.lane, j.due_at, j.id
         -- Which the planner can read, unlike the other one.
         LIMIT %(wanted)s
     ) AS first

@@ -11,11 +11,11 @@ WITH lost AS MATERIALIZED (
 company AS MATERIALIZED (
     SELECT id, root_id, awaited
     FROM durable_job
-    WHERE id IN (
+    WHERE id = ANY(ARRAY(
         SELECT waiter_id FROM durable_await WHERE awaited_id IN (SELECT id FROM lost)
         UNION
         SELECT root_id FROM lost WHERE root_id <> id
-    )
+    ))
     FOR NO KEY UPDATE SKIP LOCKED
 )
 SELECT id, root_id, awaited FROM lost

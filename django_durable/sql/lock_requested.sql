@@ -9,12 +9,12 @@ WITH requested AS MATERIALIZED (
 )
 SELECT id, root_id, awaited
 FROM durable_job
-WHERE id IN (
+WHERE id = ANY(ARRAY(
     SELECT id FROM requested
     UNION
     SELECT waiter_id FROM durable_await WHERE awaited_id IN (SELECT id FROM requested)
     UNION
-    SELECT root_id FROM durable_job WHERE id IN (SELECT id FROM requested)
-)
+    SELECT root_id FROM durable_job WHERE id = ANY(ARRAY(SELECT id FROM requested))
+))
 ORDER BY id DESC
 FOR NO KEY UPDATE

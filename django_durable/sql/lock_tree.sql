@@ -12,12 +12,12 @@ WITH RECURSIVE tree AS (
 living AS MATERIALIZED (SELECT id FROM tree WHERE finished_at IS NULL)
 SELECT j.id, j.id IN (SELECT id FROM living) AS in_tree
 FROM durable_job AS j
-WHERE j.id IN (
+WHERE j.id = ANY(ARRAY(
     SELECT id FROM living
     UNION
     SELECT waiter_id FROM durable_await WHERE awaited_id IN (SELECT id FROM living)
     UNION
-    SELECT root_id FROM durable_job WHERE id IN (SELECT id FROM living)
-)
+    SELECT root_id FROM durable_job WHERE id = ANY(ARRAY(SELECT id FROM living))
+))
 ORDER BY j.id DESC
 FOR NO KEY UPDATE OF j

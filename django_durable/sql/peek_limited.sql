@@ -15,11 +15,12 @@ FROM (
         SELECT j.id, j.due_at
         FROM durable_job AS j
         WHERE
-            j.lane = lanes.lane AND j.key_hash IS NULL AND j.due_at IS NOT NULL
-            AND j.due_at >= lanes.bound
-            AND j.due_at <= statement_timestamp() + %(offset)s::interval
+            j.key_hash IS NULL AND j.due_at IS NOT NULL
+            AND (j.lane, j.due_at) >= (lanes.lane, lanes.bound)
+            AND (j.lane, j.due_at)
+            <= (lanes.lane, statement_timestamp() + %(offset)s::interval)
             AND j.id <> ALL(%(shunned)s::uuid[])
-        ORDER BY j.due_at, j.id
+        ORDER BY j.lane, j.due_at, j.id
         LIMIT LEAST(lanes.room, %(reach)s)
     ) AS head
     WHERE NOT EXISTS (
