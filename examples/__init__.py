@@ -1,0 +1,1 @@
+"""Examples of workflows, each run by `python -m examples NAME`."""

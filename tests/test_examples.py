@@ -1,0 +1,89 @@
+"""Each example runs with one command, and says what the documentation quotes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.contract.committed import database_url
+
+CHECKOUT = Path(__file__).parent.parent
+
+# What each prints, in this order; what else is printed between them does not matter here.
+SAYS = {
+    "hello": ["Hello, world!", "delivered: Hello, world!", "compose: succeeded"],
+    "crash_and_resume": [
+        "reserving the goods of order 7",
+        "charging order 7",
+        "the worker is dead",
+        "charging order 7",
+        "shipping order 7",
+        "order 7 is done, in attempt 2",
+    ],
+    "steps_and_retries": [
+        "fetching the rate of USD, try 1",
+        "fetching the rate of USD, try 3",
+        "rate 1.25, but there is no sea view",
+    ],
+    "side_effects": [
+        "writing the order",
+        "telling the warehouse",
+        "failing after the steps",
+        "done in 2 attempts",
+    ],
+    "durable_sleep": ["a quick job ran meanwhile, in the only slot", "Grace was reminded after"],
+    "human_approval": ['{"delivered": true}', "paying 40 back", "approved by Ada"],
+    "fan_out": ["6 words on 3 of 4 pages", "the tree has 5 jobs"],
+    "await_by_id": ["news with the index of today", "letter with the index of today"],
+    "async_workflow": ["fetched 3 at once", "longest: Reykjavik"],
+    "changed_code": [
+        "registering Ada",
+        "the second version is deployed",
+        "checking Ada",
+        "a letter to Ada",
+        "Ada was welcomed by letter",
+        "Grace was welcomed by mail",
+    ],
+}
+ONCE = ["reserving the goods of order 7", "writing the order", "registering Ada", "paying 40 back"]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "examples", *arguments],
+        cwd=CHECKOUT,
+        env={**os.environ, "DATABASE_URL": database_url()},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("name", SAYS)
+def test_example_tells_its_story(name: str) -> None:
+    done = run(name)
+    assert done.returncode == 0, done.stdout
+    rest = done.stdout
+    for line in SAYS[name]:
+        _before, found, rest = rest.partition(line)
+        assert found, f"{line!r} does not come in its turn:\n{done.stdout}"
+    for line in ONCE:
+        assert done.stdout.count(line) <= 1, done.stdout
+
+
+def test_without_a_name_the_examples_are_listed() -> None:
+    done = run()
+    assert done.returncode == 2
+    assert set(SAYS) <= set(done.stdout.split())
+
+
+def test_every_example_has_a_test() -> None:
+    found = {path.stem for path in (CHECKOUT / "examples").glob("[a-z]*.py")}
+    assert found == {*SAYS, "demo", "jobs", "settings"}
