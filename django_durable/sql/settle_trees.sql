@@ -8,7 +8,14 @@ WITH settled AS (
             WHEN NOT EXISTS (
                 SELECT FROM durable_job AS m
                 WHERE m.root_id = r.id AND m.parent_id IS NOT NULL AND m.finished_at IS NULL
-            ) THEN statement_timestamp() + %(offset)s::interval + r.keep_for
+            ) THEN r.keep_for + GREATEST(
+                r.finished_at,
+                (
+                    SELECT max(m.finished_at)
+                    FROM durable_job AS m
+                    WHERE m.root_id = r.id AND m.parent_id IS NOT NULL
+                )
+            )
         END
     WHERE
         r.id = ANY(%(roots)s::uuid[]) AND r.finished_at IS NOT NULL

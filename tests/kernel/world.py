@@ -23,7 +23,7 @@ NEVER = datetime(2100, 1, 1, tzinfo=UTC)
 KEEP = store.Keep(WEEK, WEEK, {}, {})
 ERROR = ErrorText("ValueError", "it broke", "Traceback ...")
 
-TABLES = ("await", "attempt", "deadletter", "queue", "worker", "step", "signal", "job")
+TABLES = ("await", "hold", "attempt", "deadletter", "queue", "worker", "step", "signal", "job")
 
 
 def empty_tables() -> None:
@@ -123,6 +123,16 @@ def statuses(ids: Iterable[UUID]) -> list[str]:
 
 # Each query brings what must never be there.
 LAWS = {
+    "a tree has ended and is kept for ever, or lives and is not": """
+        SELECT r.id FROM durable_job AS r
+        WHERE r.parent_id IS NULL AND (r.kept_until IS NULL) <> (r.finished_at IS NULL OR EXISTS (
+            SELECT FROM durable_job AS m
+            WHERE m.root_id = r.id AND m.parent_id IS NOT NULL AND m.finished_at IS NULL))""",
+    "a job awaits one of another tree that is not kept for it": """
+        SELECT a.id FROM durable_await AS a JOIN durable_job AS w ON w.id = a.waiter_id
+        JOIN durable_job AS j ON j.id = a.awaited_id
+        LEFT JOIN durable_hold AS h ON h.waiter_id = w.id AND h.awaited_id = j.id
+        WHERE w.root_id <> j.root_id AND h.id IS NULL""",
     "a job waits for nothing and for no moment, for ever": """
         SELECT id FROM durable_job AS j
         WHERE status = 'WAITING' AND due_at IS NULL AND waits_for IS NULL
