@@ -245,3 +245,22 @@ def delete_jobs(jobs: JobQuerySet) -> tuple[int, dict[str, int]]:
                 "only a root whose whole tree has ended can be deleted: cancel it first", blocking
             )
     return sum(counts.values()), counts
+
+
+def prune() -> int:
+    """Delete every tree whose time is over, in batches of one transaction each; return how many.
+
+    The number is of jobs. It may run beside the workers' sweeps. What a living job has awaited
+    stays, as does what somebody holds at that moment.
+    """
+    db = _connection(None)
+    position, deleted, more = store.Position(), 0, True
+    while more:
+        swept = store.sweep(db, position, alone=False)
+        deleted, more = deleted + swept.deleted, swept.more
+    return deleted
+
+
+def count_gone() -> int:
+    """Count the jobs that `prune` would look at."""
+    return store.count_gone(_connection(None))

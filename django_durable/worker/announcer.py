@@ -1,7 +1,7 @@
 """The announcer: sends Django signals and calls `on_dead_letter`, after the commits they report.
 
 Both are users' code, so they have a thread of their own: a slow receiver delays only the next
-signals.
+signals, and the sweeps of retention, which this thread does in between.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ from django_durable.worker import connections
 from django_durable.worker.loops import OUTAGE, Loop, logger
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.runs import Run
+from django_durable.worker.sweeper import Sweeper
 
 HOOK_PAUSE = 5.0
+# A sweep that is to go on so soon keeps its connection.
+SWEEPING = 1.0
 
 
 class Announcer:
@@ -40,6 +43,8 @@ class Announcer:
         self._names = options.served_names()
         self._waiting: deque[Callable[[], None]] = deque()
         self._hooks = options.maintenance
+        self._sweeper = Sweeper()
+        self._sweep_at = 0.0
         self._hooks_at = 0.0
         self.loop = Loop("announcer", self._step)
 
@@ -156,11 +161,20 @@ class Announcer:
                 logger.exception("A signal could not be sent")
                 connections.drop()
             self._waiting.popleft()
-        if self._hooks and time.monotonic() >= self._hooks_at:
+        pause = self._keep_up() if self._hooks else None
+        if pause is None or pause > SWEEPING:
+            # It is needed seldom, so that it is not one of those that a worker holds.
+            connections.drop()
+        return pause
+
+    def _keep_up(self) -> float:
+        """Call hooks and sweep, each if it is time; return how long to wait for the next."""
+        if time.monotonic() >= self._hooks_at:
             self._hooks_at = time.monotonic() + (HOOK_PAUSE if self._call_hooks() else 0.0)
-        # It is needed seldom, so that it is not one of those that a worker holds.
-        connections.drop()
-        return max(self._hooks_at - time.monotonic(), 0.0) if self._hooks else None
+        if time.monotonic() >= self._sweep_at:
+            rest = self._sweeper.step()
+            self._sweep_at = time.monotonic() + (HOOK_PAUSE if rest is None else rest)
+        return max(min(self._hooks_at, self._sweep_at) - time.monotonic(), 0.0)
 
     def _call_hooks(self) -> bool:
         """Call the hooks that are due; return False if there may be more."""

@@ -4,6 +4,7 @@ from django_durable.management.subcommands.base import Report, Subcommand
 from django_durable.management.subcommands.cancelling import Cancel
 from django_durable.management.subcommands.enqueueing import Enqueue
 from django_durable.management.subcommands.listing import Jobs, Status, Workers
+from django_durable.management.subcommands.pruning import Prune
 from django_durable.management.subcommands.rehearsing import ReplayCheck
 from django_durable.management.subcommands.replaying import Replay
 from django_durable.management.subcommands.scheduling import Schedules
@@ -23,6 +24,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         ReplayCheck(),
         Workers(),
         Schedules(),
+        Prune(),
     )
 }
 

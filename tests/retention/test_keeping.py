@@ -1,0 +1,292 @@
+"""Until when jobs are kept, what reads as gone, and what sweeps delete."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.test import override_settings
+
+from django_durable import OnDuplicate, job, operations, store, workflow
+from django_durable.jobtypes import JobType
+from django_durable.models import Attempt, DeadLetter, Hold, Job, Step
+from tests.contract.conftest import _forget_job_types, advance  # noqa: F401 - fixtures
+from tests.contract.running import Runner
+
+pytestmark = pytest.mark.django_db
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+def run_all(*job_types: JobType) -> None:
+    """Run what is due until nothing is."""
+    runner = Runner(*job_types)
+    while claims := runner.claim():
+        for claim in claims:
+            runner.record(runner.execute(claim))
+
+
+@pytest.fixture
+def leaf() -> JobType:
+    @job(name="kept.leaf", keep_completed=5 * DAY, max_attempts=1, keep_dead=6 * DAY)
+    def leaf(fail: bool = False) -> str:
+        if fail:
+            raise ValueError("no")
+        return "leaf"
+
+    return leaf
+
+
+def tree_of(*job_types: JobType, **options: Any) -> JobType:
+    @workflow(name="kept.tree", **options)
+    def tree(context: Any, wait: bool = True, fail: bool = False) -> Any:
+        children = [context.start(f"c-{i}", kind) for i, kind in enumerate(job_types)]
+        if wait:
+            context.gather(children)
+        if fail:
+            raise ValueError("no")
+
+    return tree
+
+
+def kept(each: Job) -> Any:
+    each.refresh_from_db()
+    return each.kept_until
+
+
+def test_a_tree_is_kept_by_its_roots_type_from_the_end_of_its_last_job(leaf: JobType) -> None:
+    tree = tree_of(leaf, leaf, keep_completed=2 * DAY)
+    root = tree.enqueue()
+    Runner(tree).run()
+    Runner(leaf).run(1)
+    assert [one.kept_until for one in Job.all_objects.all()] == [None] * 3
+    run_all(tree, leaf)
+    root.refresh_from_db()
+    assert {one.kept_until for one in Job.all_objects.all()} == {root.finished_at + 2 * DAY}
+
+
+def test_a_root_that_ends_before_its_children_is_kept_from_their_end_on(leaf: JobType) -> None:
+    tree = tree_of(leaf, leaf, keep_completed=2 * DAY)
+    root = tree.enqueue(wait=False)
+    Runner(tree).run()
+    root.refresh_from_db()
+    assert (root.status, root.kept_until) == ("SUCCESSFUL", None)
+    Runner(leaf).run(1)
+    assert kept(root) is None
+    Runner(leaf).run(1)
+    last = Job.all_objects.filter(name="kept.leaf").latest("finished_at").finished_at
+    assert kept(root) == last + 2 * DAY
+    assert {one.kept_until for one in Job.all_objects.all()} == {root.kept_until}
+
+
+@pytest.mark.parametrize(("fail", "expected"), [(True, 4 * DAY), (False, 2 * DAY)])
+def test_the_roots_status_chooses_the_clock(leaf: JobType, fail: bool, expected: Any) -> None:
+    tree = tree_of(leaf, keep_completed=2 * DAY, keep_dead=4 * DAY, max_attempts=1)
+    root = tree.enqueue(fail=fail)
+    run_all(tree, leaf)
+    root.refresh_from_db()
+    assert root.kept_until - root.finished_at == expected
+
+
+def test_a_dead_child_goes_by_the_clock_of_its_root(leaf: JobType) -> None:
+    @workflow(name="kept.tree", keep_completed=2 * DAY)
+    def tree(context: Any) -> None:
+        context.gather([context.start("c", leaf, True)], return_exceptions=True)
+
+    root = tree.enqueue()
+    run_all(tree, leaf)
+    root.refresh_from_db()
+    dead = Job.all_objects.get(status="DEAD")
+    assert dead.kept_until == root.kept_until == root.finished_at + 2 * DAY
+
+
+def test_a_cancelled_tree_is_kept_like_a_completed_one_once_all_have_ended(leaf: JobType) -> None:
+    tree = tree_of(leaf, leaf, keep_completed=2 * DAY)
+    root = tree.enqueue()
+    Runner(tree).run()
+    runner = Runner(leaf)
+    (claim,) = runner.claim(1)
+    root.cancel()
+    assert kept(root) is None
+    runner.record(runner.execute(claim))
+    last = Job.all_objects.get(pk=claim.id).finished_at
+    assert last is not None
+    assert {one.kept_until for one in Job.all_objects.all()} == {last + 2 * DAY}
+
+
+def test_a_tree_for_ever_is_kept_for_ever(leaf: JobType, advance: Any) -> None:  # noqa: F811
+    tree = tree_of(leaf, keep_completed=None)
+    tree.enqueue()
+    run_all(tree, leaf)
+    advance(10000 * DAY)
+    assert operations.prune() == 0
+    assert Job.objects.count() == 2
+
+
+def test_a_tree_that_is_not_kept_is_deleted_at_once(leaf: JobType) -> None:
+    tree = tree_of(leaf, keep_completed=timedelta(0))
+    tree.enqueue()
+    run_all(tree, leaf)
+    assert not Job.all_objects.exists()
+    assert not Step.objects.exists()
+
+
+def test_a_child_that_is_not_kept_is_there_until_its_tree_goes() -> None:
+    @job(name="kept.leaf", keep_completed=timedelta(0))
+    def leaf() -> int:
+        return 7
+
+    @workflow(name="kept.root")
+    def tree(context: Any) -> Any:
+        return context.call("c", leaf)
+
+    root = tree.enqueue()
+    run_all(tree, leaf)
+    root.refresh_from_db()
+    assert (root.status, root.return_value) == ("SUCCESSFUL", 7)
+    assert Job.objects.count() == 2
+
+
+def test_records_read_as_gone_from_the_instant_on_swept_or_not(
+    leaf: JobType,
+    advance: Any,  # noqa: F811
+) -> None:
+    done = leaf.using(idempotency_key="once").enqueue()
+    run_all(leaf)
+    advance(5 * DAY - HOUR)
+    assert done.result() == "leaf"
+    assert not leaf.using(idempotency_key="once").enqueue().created
+    advance(HOUR)
+    assert not Job.objects.exists()
+    assert Job.all_objects.get() == done
+    with pytest.raises(Job.DoesNotExist):
+        done.result()
+    new = leaf.using(idempotency_key="once", on_duplicate=OnDuplicate.NO_REUSE).enqueue()
+    assert new.created
+    assert operations.prune() == 1
+    assert Job.all_objects.get() == new
+
+
+def test_a_sweep_takes_all_that_belongs_to_a_tree(
+    leaf: JobType,
+    advance: Any,  # noqa: F811
+) -> None:
+    tree = tree_of(leaf, keep_completed=DAY, keep_dead=DAY, max_attempts=1)
+    tree.enqueue(fail=True)
+    run_all(tree, leaf)
+    DeadLetter.objects.get().replay()
+    assert Step.objects.exists()
+    assert Attempt.objects.exists()
+    advance(DAY)
+    assert operations.prune() == 2
+    (replay,) = Job.all_objects.all()
+    assert replay.status == "READY"
+    assert not DeadLetter.objects.exists()
+    assert not Attempt.objects.exists()
+
+
+def test_the_replay_may_go_before_the_dead_letter_that_names_it(
+    leaf: JobType,
+    advance: Any,  # noqa: F811
+) -> None:
+    leaf.enqueue(True)
+    run_all(leaf)
+    letter = DeadLetter.objects.get()
+    letter.replay(args=[False])
+    run_all(leaf)
+    advance(5 * DAY)
+    assert operations.prune() == 1
+    letter.refresh_from_db()
+    assert letter.replayed_at is not None
+    assert letter.replayed_as is None
+
+
+def test_what_a_live_job_has_awaited_stays_until_that_has_ended(advance: Any) -> None:  # noqa: F811
+    @job(name="kept.foreign", keep_completed=timedelta(0))
+    def foreign() -> int:
+        return 7
+
+    @workflow(name="kept.waiter", timeout=None)
+    def waiter(context: Any, other: str) -> int:
+        value: int = Job.all_objects.get(pk=other).result()
+        context.sleep("long", 3 * DAY)
+        again: int = Job.all_objects.get(pk=other).result()
+        return value + again
+
+    awaited = foreign.enqueue()
+    root = waiter.enqueue(str(awaited.pk))
+    Runner(waiter).run()
+    run_all(foreign)
+    assert not Job.objects.filter(pk=awaited.pk).exists()
+    assert Job.all_objects.filter(pk=awaited.pk).exists()
+    run_all(waiter)
+    assert operations.prune() == 0
+    advance(3 * DAY)
+    run_all(waiter)
+    root.refresh_from_db()
+    assert (root.status, root.return_value) == ("SUCCESSFUL", 14)
+    assert operations.prune() == 1
+    assert not Hold.objects.exists()
+    assert Job.all_objects.get() == root
+
+
+@override_settings(DURABLE_DROP_COMPLETED_PAYLOADS=True)
+def test_completed_records_can_drop_their_arguments_and_dead_ones_keep_them() -> None:
+    @job(name="kept.secret", max_attempts=1)
+    def secret(card: str, *, fail: bool = False) -> str:
+        if fail:
+            raise ValueError("no")
+        return "charged"
+
+    done, dead = secret.enqueue("4711"), secret.enqueue("4711", fail=True)
+    run_all(secret)
+    done.refresh_from_db()
+    dead.refresh_from_db()
+    assert (done.args, done.kwargs, done.return_value) == ([], {}, "charged")
+    assert (dead.args, dead.kwargs) == (["4711"], {"fail": True})
+
+
+def run(*flags: str) -> Any:
+    out = StringIO()
+    call_command("durable", "prune", *flags, "--json", stdout=out)
+    return json.loads(out.getvalue())
+
+
+def test_prune_counts_or_deletes_what_is_gone(
+    leaf: JobType,
+    advance: Any,  # noqa: F811
+) -> None:
+    leaf.enqueue_many([((), {})] * 7)
+    run_all(leaf)
+    assert run("--dry-run")["deleted"] == 0
+    advance(5 * DAY)
+    leaf.enqueue()
+    assert run("--dry-run")["deleted"] == 7
+    assert Job.all_objects.count() == 8
+    assert run()["deleted"] == 7
+    assert Job.all_objects.count() == 1
+    assert run()["deleted"] == 0
+
+
+def test_a_sweep_passes_what_is_kept_for_others_and_comes_to_all_the_rest(
+    leaf: JobType,
+    advance: Any,  # noqa: F811
+) -> None:
+    """Those at the head must not hold up the ones behind."""
+    leaf.enqueue_many([((), {})] * 30)
+    run_all(leaf)
+    waiter = leaf.enqueue()
+    held = list(Job.all_objects.exclude(pk=waiter.pk).order_by("kept_until")[:12])
+    Hold.objects.bulk_create(Hold(waiter=waiter, awaited=one) for one in held)
+    advance(5 * DAY)
+    position, deleted, more = store.Position(), 0, True
+    while more:
+        swept = store.sweep(connection, position, limit=5)
+        deleted, more = deleted + swept.deleted, swept.more
+    assert deleted == 18
+    assert set(Job.all_objects.all()) == {waiter, *held}
