@@ -1,9 +1,15 @@
-"""The settings of the workers that the suite starts: the test project's, and job types to run."""
+"""The settings of the workers that the suite starts: little to load, and job types to run."""
 
 from datetime import timedelta
 
 from testproject.settings import *  # noqa: F403
-from testproject.settings import INSTALLED_APPS, env
+from testproject.settings import env
+
+# A worker needs no admin, and starts the sooner without it.
+INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "django_durable"]
+MIDDLEWARE: list[str] = []
+TEMPLATES: list[dict[str, object]] = []
+ROOT_URLCONF = "tests.workerapp.urls"
 
 # A worker without the code of the jobs is one of the cases.
 if env.bool("WITH_JOBS", default=True):

@@ -194,9 +194,10 @@ def test_a_retry_with_a_short_delay_starts_a_long_job_once(start, notes, folder,
 
 
 def test_four_workers_start_a_delayed_job_once_and_on_time(start, notes, folder, queue):
-    job = jobs.work.using(queue_name=queue, run_after=timedelta(seconds=6)).enqueue(folder, "one")
-    for _ in range(4):
-        start("--lease", "3s")
+    for worker in [start("--lease", "1s") for _ in range(4)]:
+        worker.wait_until_ready()
+    delayed = jobs.work.using(queue_name=queue, run_after=timedelta(seconds=4))
+    job = delayed.enqueue(folder, "one")
 
     job.result(SOON)
 
@@ -207,14 +208,14 @@ def test_four_workers_start_a_delayed_job_once_and_on_time(start, notes, folder,
 
 
 def test_a_worker_without_the_code_leaves_the_job_to_one_that_has_it(start, queue):
-    ignorant = start("--poll-interval", "0.1", WITH_JOBS="0").wait_until_ready()
+    ignorant = start("--poll-interval", "0.1", "--lease", "4s", WITH_JOBS="0").wait_until_ready()
     job = jobs.echo.using(queue_name=queue).enqueue("known")
     epoch = fresh(job).epoch
 
     looked = Job.objects.filter(queue_name=queue).values_list("status", "attempt", "epoch")
-    # It beats every 5 s, and polls fifty times between.
+    # It beats every second, and polls ten times between.
     since = ignorant.row().heartbeat_at
-    wait_for("two heartbeats", lambda: ignorant.row().heartbeat_at > since + timedelta(seconds=9))
+    wait_for("heartbeats", lambda: ignorant.row().heartbeat_at > since + timedelta(seconds=4))
 
     assert list(looked) == [(Job.Status.READY, 0, epoch)]
     assert "worker" in fresh(job).blocked_on

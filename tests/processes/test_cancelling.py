@@ -121,8 +121,9 @@ def test_many_running_jobs_are_cancelled_at_once(start, notes, folder, queue):
 
     Job.objects.in_queue(queue).cancel(reason="all of them")
 
-    # Too many for one notification; still long before the next renewal.
-    wait_for("their ends", lambda: not Job.objects.in_queue(queue).running().exists(), 4)
+    # Too many for one notification; still before the next renewal.
+    wait_for("the first to hear of it", lambda: notes.read("cancelled"), 4.5)
+    wait_for("their ends", lambda: not Job.objects.in_queue(queue).running().exists())
     ended = Job.objects.in_queue(queue).values_list("status", flat=True)
     assert set(ended) == {Job.Status.CANCELLED}
 

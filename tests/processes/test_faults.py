@@ -15,24 +15,30 @@ from tests.workerapp import jobs
 POINTS = [
     "after_claim",
     "before_record",
-    "find_lanes",
     "claim",
-    "claim:2",
     "record_success",
-    "lock_with_waiters",
     "record_failure",
-    "record_failure:2",
     "give_back",
-    "lock_requested",
     "cancel_claimed",
     "lock_lost",
+    "settle_hooks",
+]
+MORE_POINTS = [
+    "find_lanes",
+    "claim:2",
+    "claim:4",
+    "lock_with_waiters",
+    "record_failure:2",
+    "record_failure:3",
+    "lock_requested",
     "take_hooks",
     "take_hooks:3",
-    "settle_hooks",
 ]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    "point", [*POINTS, *(pytest.param(point, marks=pytest.mark.stress) for point in MORE_POINTS)]
+)
 def test_a_child_killed_at_a_statement_loses_and_doubles_nothing(
     start, notes, folder, queue, point
 ):
@@ -48,7 +54,7 @@ def test_a_child_killed_at_a_statement_loses_and_doubles_nothing(
     faulty.wait_for_line("was killed by signal 9")
     faulty.send_all(signal.SIGKILL)
     # It rescues what it finds and runs all to the end.
-    healthy = start("--lease", "2s")
+    healthy = start("--lease", "2s").wait_until_ready()
     ended = wait_for_end(*made)
     wait_for(
         "the hook",

@@ -111,8 +111,9 @@ def test_a_cancelled_job_that_is_given_back_ends_cancelled(start, notes, folder,
     wait_for("the start", lambda: notes.read("start"))
     assert job.cancel("given up") == "requested"
 
-    for _ in range(2):
-        worker.send(signal.SIGTERM)
+    worker.send(signal.SIGTERM)
+    worker.wait_for_line("Stopping")
+    worker.send(signal.SIGTERM)
 
     assert worker.wait() == 0
     job = fresh(job)

@@ -1,0 +1,153 @@
+"""Schedules and retention in real workers: on time, once, and whoever is killed."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from django.db.models import F
+
+from django_durable.models import Job, Schedule
+from tests.processes.harness import wait_for, wait_for_end
+from tests.workerapp import jobs
+
+SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def _no_schedules(transactional_db):
+    """Leave no schedule to the workers of the next test."""
+    yield
+    Schedule.objects.all().delete()
+
+
+def nominal_times(row):
+    return sorted(row.jobs.values_list("scheduled_for", flat=True))
+
+
+def pass_time(seconds):
+    """Let workers work for a while, which is what the test is about."""
+    threading.Event().wait(seconds)
+
+
+def keep_going(start, workers, seconds, rng):
+    """Kill a worker at random again and again, and start another in its place."""
+    end = time.monotonic() + seconds
+    kills = 0
+    while time.monotonic() < end:
+        pass_time(rng.uniform(0.3, 1.5))
+        workers.pop(rng.randrange(len(workers))).send_all(signal.SIGKILL)
+        kills += 1
+        workers.append(start("--poll-interval", "0.2"))
+    return kills
+
+
+@pytest.mark.parametrize(
+    "seconds", [12, pytest.param(60, marks=[pytest.mark.stress, pytest.mark.timeout(300)])]
+)
+def test_each_tick_of_a_second_has_one_job_whichever_workers_are_killed(start, seconds):
+    rng = random.Random(7)  # noqa: S311 - no secret
+    workers = [start("--poll-interval", "0.2").wait_until_ready() for _ in range(3)]
+    row = jobs.noop.schedule("seconds", every=SECOND, catch_up="all")
+    wait_for("the first tick", row.jobs.exists)
+
+    kills = keep_going(start, workers, seconds, rng)
+    for worker in workers:
+        worker.send_all(signal.SIGKILL)
+
+    assert kills > 3
+    times = nominal_times(row)
+    assert all(count == 1 for count in Counter(times).values())
+    # Each one, since what is missed while all are away is made up for.
+    assert times == [times[0] + n * SECOND for n in range(len(times))]
+    assert len(times) >= seconds - 2
+
+
+def test_ticks_come_on_time_though_the_poll_is_slow(start):
+    start("--poll-interval", "1s").wait_until_ready()
+    row = jobs.noop.schedule("seconds", every=SECOND)
+    wait_for("some ticks", lambda: row.jobs.count() >= 5)
+    late = [job.enqueued_at - job.scheduled_for for job in row.jobs.order_by("pk")[1:]]
+    assert max(late) < timedelta(seconds=1)
+
+
+def test_500_schedules_due_at_once_make_one_job_each_in_three_workers(start):
+    for _ in range(3):
+        start("--poll-interval", "0.1").wait_until_ready()
+    Schedule.objects.bulk_create(
+        Schedule(job_name=jobs.noop.name, name=f"tenant-{n}", every=HOUR) for n in range(500)
+    )
+    made = Job.all_objects.filter(schedule__name__startswith="tenant-")
+    wait_for("the jobs", lambda: made.count() >= 500)
+    wait_for(
+        "all to be moved on",
+        lambda: not Schedule.objects.filter(last_run_at__isnull=True).exists(),
+    )
+    assert made.count() == 500
+    assert made.values("schedule").distinct().count() == 500
+
+
+def test_a_frozen_worker_makes_up_for_what_it_missed_once(start):
+    worker = start("--poll-interval", "0.1").wait_until_ready()
+    row = jobs.noop.schedule("hourly", every=HOUR)
+    wait_for("the first tick", row.jobs.exists)
+    worker.send_all(signal.SIGSTOP)
+    row.jobs.all().cancel()
+    # As if it had been frozen for three hours.
+    Schedule.objects.filter(pk=row.pk).update(next_run_at=F("last_run_at") - 3 * HOUR)
+    row.jobs.all().delete()
+    worker.send_all(signal.SIGCONT)
+    wait_for("it to go on", lambda: Schedule.objects.get(pk=row.pk).next_run_at > row.next_run_at)
+    (late,) = row.jobs.all()
+    assert late.scheduled_for == row.next_run_at
+
+
+def test_schedules_that_are_edited_all_the_time_stop_no_other(start):
+    start("--poll-interval", "0.1").wait_until_ready()
+    edited = jobs.noop.schedule("edited", cron="0 0 1 1 *")
+    other = jobs.noop.schedule("other", every=SECOND)
+    for n in range(30):
+        Schedule.objects.filter(pk=edited.pk).update(cron=f"{n} {n % 24} * * *")
+        pass_time(0.1)
+    wait_for("the ticks", lambda: other.jobs.count() >= 3)
+    last = Schedule.objects.get(pk=edited.pk)
+    wait_for(
+        "the edit to count",
+        lambda: (
+            Schedule.objects.get(pk=edited.pk).preview(1)
+            == [Schedule.objects.get(pk=edited.pk).next_run_at]
+        ),
+    )
+    assert last.broken == ""
+
+
+def test_a_worker_without_maintenance_fires_and_sweeps_nothing(start, queue):
+    gone = jobs.noop.using(queue_name=queue).enqueue()
+    start("--no-maintenance", "--poll-interval", "0.1").wait_until_ready()
+    row = jobs.noop.schedule("seconds", every=SECOND)
+    wait_for_end(gone)
+    assert not row.jobs.exists()
+    start("--poll-interval", "0.1")
+    wait_for("the first tick", row.jobs.exists)
+
+
+def test_workers_sweep_what_is_kept_no_longer(start, queue):
+    made = jobs.noop.using(queue_name=queue).enqueue_many([((), {})] * 400)
+    start("--poll-interval", "0.1").wait_until_ready()
+    wait_for_end(*made)
+    ids = [job.pk for job in made]
+    Job.all_objects.filter(pk__in=ids).update(kept_until=F("finished_at"))
+    wait_for("the sweep", lambda: not Job.all_objects.filter(pk__in=ids).exists())
+
+
+def test_batch_workers_fire_what_is_due_before_they_leave(start, queue):
+    row = jobs.noop.schedule("hourly", every=HOUR)
+    worker = start("--batch")
+    assert worker.wait() == 0
+    assert row.jobs.count() == 1

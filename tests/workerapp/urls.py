@@ -1,0 +1,3 @@
+"""A worker serves no pages."""
+
+urlpatterns: list[object] = []
