@@ -43,13 +43,14 @@ def park(
     the wake-up; `signal` is the name that may wake the run besides.
     """
     with atomic(db):
+        if awaited:
+            rows(db, "lock_jobs", ids=[*awaited, right[0]])
         if checkpoint is not None:
             recorded = record_checkpoints(db, [checkpoint])
             if not recorded.stands:
                 return Parked.REFUSED
             wake_at = recorded.wake_at
         if awaited:
-            rows(db, "lock_jobs", ids=[*awaited, right[0]])
             started = rows(db, "start_awaits", waiter=right[0], ids=list(awaited))
             if not started:
                 return Parked.READY

@@ -117,8 +117,9 @@ def job(job_id: UUID) -> Job:
 
 
 def statuses(ids: Iterable[UUID]) -> list[str]:
-    found = dict(Job.all_objects.filter(pk__in=list(ids)).values_list("pk", "status"))
-    return [found[job_id] for job_id in ids]
+    wanted = list(ids)
+    found = dict(Job.all_objects.filter(pk__in=wanted).values_list("pk", "status"))
+    return [found[job_id] for job_id in wanted]
 
 
 # Each query brings what must never be there.
