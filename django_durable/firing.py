@@ -101,8 +101,9 @@ def _plan_edited(names: Sequence[str]) -> None:
     """Work out when schedules run next that are new, or that somebody has edited."""
     with store.transaction():
         edited = Schedule.objects.filter(job_name__in=names).exclude(rule_seen=F("rule_hash"))
+        now = store.now(store.connection())
         for row in edited.select_for_update(skip_locked=True, no_key=True)[:BATCH]:
-            schedules.plan(row)
+            schedules.plan(row, now)
 
 
 class Verdict(NamedTuple):

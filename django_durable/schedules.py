@@ -265,14 +265,14 @@ def plan_row(row: Schedule) -> None:
         row.refresh_from_db(fields=["next_run_at", "broken", "rule_seen", "last_job"])
 
 
-def plan(row: Schedule) -> None:
+def plan(row: Schedule, now: datetime | None = None) -> None:
     """Work out the next run of a locked row whose rule is new or has changed, and store it."""
     from django_durable.models import Schedule
 
     db = _connection(alias_of(row))
     changed: dict[str, Any] = {"rule_seen": F("rule_hash")}
     try:
-        now = store.now(db)
+        now = store.now(db) if now is None else now
         rule = rule_of(row)
         changed["next_run_at"] = _planned(row, rule, now)
         broken = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -22,24 +22,29 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 class Position:
     """Remember where a sweep stands, so that what it had to leave does not hold it up.
 
-    It goes through the statuses one after the other, each from the longest gone on.
+    It goes through the statuses one after the other, each from the longest gone on. `left` are
+    the roots that it has passed.
     """
 
     place: int = 0
     after: datetime = LONG_AGO
+    left: list[UUID] = field(default_factory=list)
 
     @property
     def status(self) -> str:
         """Return the status whose turn it is."""
         return FINISHED[self.place].value
 
-    def advance(self, found: Sequence[tuple[Any, ...]], limit: int) -> bool:
-        """Move behind the roots just found; return False when all have been seen."""
-        if len(found) == limit and found[-1][1] > self.after:
-            self.after = found[-1][1]
-            return True
-        self.place, self.after = (self.place + 1) % len(FINISHED), LONG_AGO
-        return self.place != 0
+    def advance(self, found: Sequence[tuple[Any, ...]], gone: set[UUID], limit: int) -> bool:
+        """Move on from the roots just found; return False when all statuses have been seen."""
+        if len(found) < limit:
+            self.place, self.after, self.left = (self.place + 1) % len(FINISHED), LONG_AGO, []
+            return self.place != 0
+        if found[-1][1] > self.after:
+            # Those that were left before that moment are not found again.
+            self.after, self.left = found[-1][1], []
+        self.left += [root for root, kept_until in found if root not in gone]
+        return True
 
 
 @dataclass(frozen=True)
@@ -62,16 +67,16 @@ def sweep(
     with atomic(db):
         if alone and not rows(db, "try_sweep", namespace=LOCK_NAMESPACE + LOCK_SWEEP)[0][0]:
             return Swept(0, more=False)
-        found = _lock_gone(db, position.status, position.after, limit)
-        deleted = _delete_locked(db, [row[0] for row in found])
-    return Swept(deleted, position.advance(found, limit))
+        found = _lock_gone(db, position.status, position.after, limit, passed=position.left)
+        gone = _delete_locked(db, [row[0] for row in found])
+    return Swept(len(gone), position.advance(found, gone, limit))
 
 
-def sweep_these(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> int:
+def sweep_these(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> None:
     """Delete those of these successful roots whose time is over already."""
     with atomic(db):
-        found = _lock_gone(db, "SUCCESSFUL", LONG_AGO, len(ids), ids)
-        return _delete_locked(db, [row[0] for row in found])
+        found = _lock_gone(db, "SUCCESSFUL", LONG_AGO, len(ids), only=ids)
+        _delete_locked(db, [row[0] for row in found])
 
 
 def count_gone(db: BaseDatabaseWrapper) -> int:
@@ -85,7 +90,9 @@ def _lock_gone(
     status: str,
     after: datetime,
     limit: int,
+    *,
     only: Sequence[UUID] | None = None,
+    passed: Sequence[UUID] = (),
 ) -> list[tuple[Any, ...]]:
     return rows(
         db,
@@ -94,16 +101,22 @@ def _lock_gone(
         after=after,
         limit=limit,
         only=None if only is None else list(only),
+        passed=list(passed),
     )
 
 
-def _delete_locked(db: BaseDatabaseWrapper, roots: list[UUID]) -> int:
-    """Delete the trees of locked roots that may go; what they depend on is read after the locks."""
+def _delete_locked(db: BaseDatabaseWrapper, roots: list[UUID]) -> set[UUID]:
+    """Delete the trees of locked roots that may go, and return all their jobs.
+
+    What that depends on is read after the locks.
+    """
     if not roots:
-        return 0
+        return set()
     members = [row[0] for row in rows(db, "lock_members", roots=roots)]
     gone = [row[0] for row in rows(db, "sweepable", roots=roots, locked=[*roots, *members])]
-    return delete_records(db, gone)["durable.Job"] if gone else 0
+    if gone:
+        delete_records(db, gone)
+    return set(gone)
 
 
 def delete_records(db: BaseDatabaseWrapper, ids: list[UUID]) -> dict[str, int]:
