@@ -1,6 +1,7 @@
 """Run an example: `python -m examples NAME`, or without a name for a list of them."""
 
 import os
+import signal
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +18,9 @@ def main() -> int:
     if len(sys.argv) != 2 or sys.argv[1] not in names:
         print(__doc__, *sorted(names), sep="\n  ")
         return 2
+
+    # So that its workers end with it, as they do at a Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
     import django
     from django.core.management import call_command
