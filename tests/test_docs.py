@@ -133,7 +133,9 @@ def test_tutorial_works_from_the_first_command_to_the_last(
     Reader(tmp_path, environment).follow(TUTORIAL)
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*/*.md")), ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", sorted(DOCS.glob("*/*.md")), ids=lambda page: f"{page.parent.stem}-{page.stem}"
+)
 def test_python_of_every_page_is_python(page: Path) -> None:
     for block in blocks(page):
         if block.language == "python":
