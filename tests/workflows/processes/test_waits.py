@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connections
 
 from django_durable.models import Job
 from tests.contract.committed import python_on_the_test_database
@@ -138,6 +139,13 @@ def test_a_child_that_takes_longer_than_its_parents_timeout_does_not_end_it(
     assert ended.attempt == 1
 
 
+def _approve(job: Job) -> None:
+    try:
+        job.signal("approval", 1)
+    finally:
+        connections.close_all()
+
+
 def test_two_workers_that_are_woken_for_one_parent_run_it_once(
     start: Any, folder: str, queue: str
 ) -> None:
@@ -145,7 +153,7 @@ def test_two_workers_that_are_woken_for_one_parent_run_it_once(
     workers = [start("--concurrency", "2") for _ in range(2)]
     for job in made:
         wait_for_status(job, Job.Status.WAITING)
-    threads = [threading.Thread(target=lambda job=job: job.signal("approval", 1)) for job in made]
+    threads = [threading.Thread(target=_approve, args=(job,)) for job in made]
     for thread in threads:
         thread.start()
     ended = wait_for_end(*made)
