@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import time
 import uuid
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -721,6 +722,25 @@ def test_all_checkpoints_of_a_job_are_read_in_one_query() -> None:
     assert len(queries) == 1, [query["sql"] for query in queries]
     runner.record(outcome)
     assert value_of(job) == sum(range(50))
+
+
+def test_a_replay_takes_time_in_proportion_to_its_steps() -> None:
+    took: dict[int, float] = {}
+
+    @workflow(backoff=AT_ONCE)
+    def flow(context: JobContext, steps: int) -> None:
+        begun = time.process_time()
+        for number in range(steps):
+            context.step(f"step-{number}", int, number)
+        took[steps] = time.process_time() - begun
+        if context.attempt == 1:
+            raise FlakyError
+
+    for steps in (100, 1000):
+        flow.enqueue(steps)
+        go(flow)
+    # Of the replays, which came last; quadratic work would be a hundred times as much.
+    assert took[1000] < 30 * max(took[100], 0.002)
 
 
 def test_a_step_costs_one_statement_and_an_atomic_step_none_but_its_own_transaction() -> None:
