@@ -14,6 +14,7 @@ from uuid import UUID
 import django
 
 from django_durable import faults
+from django_durable.worker.stopsignals import leave_stops_to_the_supervisor
 from django_durable.worker.streams import open_standard_streams
 
 SWITCH_INTERVAL = 0.0005
@@ -22,10 +23,7 @@ SWITCH_INTERVAL = 0.0005
 def main() -> None:
     """Run a child as its supervisor starts it: `options fd_channel fd_table size claimer`."""
     channel_fd, table_fd, size = (int(text) for text in sys.argv[2:5])
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # A stop that goes to the whole group is the supervisor's to lead. A function, since an
-        # ignored signal would stay ignored in the programs that jobs start.
-        signal.signal(number, lambda *_: None)
+    leave_stops_to_the_supervisor()
     open_standard_streams()
     faulthandler.register(signal.SIGQUIT)
     django.setup()

@@ -9,12 +9,13 @@ import signal
 import threading
 from typing import Any
 
+from django_durable.worker.stopsignals import leave_stops_to_the_supervisor
+
 
 def run(sender: Any, text: str) -> None:
     """Run the claimed job and send what it came to."""
     os.setpgid(0, 0)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
+    leave_stops_to_the_supervisor()
     threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
     from django_durable import execution, payloads
     from django_durable.context import JobContext

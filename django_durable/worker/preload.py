@@ -5,7 +5,9 @@ import os
 import django
 
 from django_durable.worker.options import OPTIONS_VARIABLE, WorkerOptions
+from django_durable.worker.stopsignals import leave_stops_to_the_supervisor
 
+leave_stops_to_the_supervisor()
 django.setup()
 
 from django_durable.discovery import autodiscover  # noqa: E402 - needs the apps

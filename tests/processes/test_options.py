@@ -48,6 +48,16 @@ def test_concurrency_is_reached_and_never_passed(start, notes, folder, queue, ki
     assert most_at_once(notes) == 3
 
 
+def test_concurrency_is_that_of_each_child(start, notes, folder, queue):
+    made = [jobs.work.using(queue_name=queue).enqueue(folder, str(n), 0.3) for n in range(24)]
+
+    start("--processes", "2", "--concurrency", "2", "--batch").wait()
+
+    assert [status_of(job) for job in made] == [Job.Status.SUCCESSFUL] * 24
+    assert most_at_once(notes) == 4
+    assert len({note["pid"] for note in notes.read("start")}) == 2
+
+
 def test_concurrency_of_one_runs_one_after_the_other(start, notes, folder, queue):
     for number in range(5):
         jobs.work.using(queue_name=queue).enqueue(folder, str(number), 0.02)
@@ -220,11 +230,9 @@ def test_a_missing_database_ends_the_command(start):
 
 
 def test_sqlite_ends_the_command(start, tmp_path):
-    worker = start(DATABASE_URL=f"sqlite:///{tmp_path / 'db.sqlite3'}")
+    line = refused(start(DATABASE_URL=f"sqlite:///{tmp_path / 'db.sqlite3'}"))
 
-    assert worker.wait() == 1
-    assert "is not PostgreSQL" in worker.log
-    assert "Traceback" not in worker.log
+    assert "is SQLite; durable jobs need PostgreSQL" in line
 
 
 def test_missing_migrations_end_the_command(start, queue):

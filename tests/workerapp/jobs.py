@@ -3,8 +3,10 @@
 import asyncio
 import ctypes
 import hashlib
+import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -333,6 +335,34 @@ def fork(folder: str, then: str) -> str:
     return "copy"
 
 
+@job(timeout=timedelta(minutes=1))
+def use_pool(folder: str) -> list[int]:
+    """Compute in a pool of forked processes, which are told to end while they are busy."""
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        squares = pool.map(_square, range(4))
+        for _ in range(2):
+            pool.apply_async(_be_busy, [folder])
+        while len(Notes(folder).read("busy")) < 2:
+            threading.Event().wait(0.01)
+        return squares
+
+
+def _be_busy(folder: str) -> None:
+    Notes(folder).add("busy")
+    Notes(folder).wait_to_go("never")
+
+
+def _square(number: int) -> int:
+    return number * number
+
+
+@job(isolation="process", timeout=timedelta(minutes=1))
+def isolated_use_pool(folder: str) -> list[int]:
+    """Do what `use_pool` does."""
+    squares: list[int] = use_pool.func(folder)
+    return squares
+
+
 @job
 def close_descriptors(first: int, last: int) -> str:
     """Close file descriptors that belong to others."""
@@ -458,6 +488,45 @@ async def async_context(context: JobContext) -> list[Any]:
     await context.aprogress(1, 2, "half")
     context.logger.info("halfway")
     return [context.attempt, context.delivery_key, context.deadline is not None]
+
+
+# In a process of its own.
+
+ISOLATED: dict[str, Any] = {"isolation": "process", "takes_context": True, "backoff": AT_ONCE}
+
+
+@job(**ISOLATED, timeout=timedelta(hours=1), on_dead_letter=note_death)
+def isolated_hold(context: JobContext, folder: str, label: str = "job") -> str:
+    """Do what `hold` does."""
+    return str(hold.func(context, folder, label))
+
+
+@job(**ISOLATED)
+async def isolated_async(context: JobContext, value: Any) -> list[Any]:
+    """Return the value, the attempt and the process."""
+    await asyncio.sleep(0)
+    return [value, context.attempt, os.getpid()]
+
+
+@job(**ISOLATED, max_attempts=1)
+def isolated_raising(context: JobContext, kind: str) -> None:
+    """Raise what the test names."""
+    raise _error(kind)
+
+
+@job(**ISOLATED, on_dead_letter=note_death)
+def isolated_exit(context: JobContext, folder: str) -> None:
+    """End the process."""
+    Notes(folder).add("run", attempt=context.attempt)
+    os._exit(7)
+
+
+@job(**ISOLATED, timeout=timedelta(seconds=1), max_attempts=1)
+def isolated_overrun(context: JobContext, folder: str) -> None:
+    """Start a process and wait for ever, in C code that holds the interpreter."""
+    sleeper = subprocess.Popen(["/bin/sleep", "600"])
+    Notes(folder).add("start", child=sleeper.pid)
+    ctypes.PyDLL(None).sleep(600)
 
 
 # Connections.

@@ -30,10 +30,13 @@ class Command(BaseCommand):
     """Parse the flags, check what must be there, and hand over to the supervisor."""
 
     help = "Run durable jobs until stopped."
+    # Some of them ask the database, which may have to be waited for.
+    requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the flags."""
         add_flags(parser)
+        parser.add_argument("--skip-checks", action="store_true", help="Skip system checks.")
 
     def handle(self, **flags: Any) -> None:
         """Run the worker; exits 0 after a clean stop, 1 with a sentence otherwise."""
@@ -45,6 +48,8 @@ class Command(BaseCommand):
         version = wait_for_database(options)
         if version is None:
             return
+        if not flags["skip_checks"]:
+            self.check(display_num_errors=False)
         card = WorkerCard(
             incarnation=uuid4(),
             name=options.name,

@@ -1,0 +1,30 @@
+"""What the processes that run jobs do about signals to stop: nothing, since their supervisor leads.
+
+A stop may be sent to every process at once, by a terminal or a service manager.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+
+STOPS = (signal.SIGTERM, signal.SIGINT)
+
+
+def leave_stops_to_the_supervisor() -> None:
+    """Do nothing when this process is told to stop; what a job starts or forks obeys as usual."""
+    for number in STOPS:
+        # A function, since an ignored signal would stay ignored in the programs that jobs start.
+        signal.signal(number, _do_nothing)
+    os.register_at_fork(after_in_child=_obey)
+
+
+def _do_nothing(number: int, frame: FrameType | None) -> None:
+    pass
+
+
+def _obey() -> None:
+    for number in STOPS:
+        if signal.getsignal(number) is _do_nothing:
+            signal.signal(number, signal.SIG_DFL)
