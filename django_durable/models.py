@@ -196,7 +196,8 @@ class Job(models.Model):
             # A plain job's life enters the primary key and the next two; the others don't hold it.
             models.Index(
                 fields=["lane", "due_at", "id"],
-                condition=Q(due_at__isnull=False, key_hash__isnull=True),
+                # One that was parked with its key in hand needs no other to go on.
+                condition=Q(due_at__isnull=False) & (Q(key_hash__isnull=True) | Q(key_held=True)),
                 name="durable_job_due_idx",
             ),
             models.Index(
@@ -206,13 +207,13 @@ class Job(models.Model):
             ),
             models.Index(
                 fields=["priority", "key_hash", "lane", "due_at", "id"],
-                condition=Q(due_at__isnull=False, key_hash__isnull=False),
+                condition=Q(due_at__isnull=False, key_hash__isnull=False, key_held=False),
                 name="durable_job_keyed_idx",
             ),
             # Its condition is another, so that the planner can't take one index for the other.
             models.Index(
                 fields=["priority", "due_at", "id"],
-                condition=Q(due_at__isnull=False, concurrency_key__isnull=False),
+                condition=Q(due_at__isnull=False, concurrency_key__isnull=False, key_held=False),
                 name="durable_job_keyed_due_idx",
             ),
             models.Index(
@@ -554,13 +555,6 @@ class Queue(models.Model):
         return self.name
 
 
-class RecordHash(models.Func):
-    """Hash several columns to 64 bits, as a generated column needs it."""
-
-    template = "hash_record_extended(ROW(%(expressions)s), 0)"
-    output_field = models.BigIntegerField()
-
-
 def default_timezone() -> str:
     """Return the project's time zone."""
     return str(settings.TIME_ZONE)
@@ -608,25 +602,10 @@ class Schedule(models.Model):
     )
     last_skipped_at = models.DateTimeField(_("last skipped"), null=True, editable=False)
 
-    # What decides over `next_run_at`, and the value that it was worked out for: whoever edits a
-    # row, in whatever way, is noticed by the difference.
-    rule_hash = models.GeneratedField(
-        expression=RecordHash(
-            "job_name",
-            "cron",
-            "every",
-            "timezone",
-            "starts_at",
-            "until",
-            "catch_up",
-            "overlap",
-            "jitter",
-            "args",
-            "kwargs",
-        ),
-        output_field=models.BigIntegerField(),
-        db_persist=True,
-    )
+    # A hash of what decides over `next_run_at`, which a trigger sets (migration 0003), and the
+    # value that it was worked out for: whoever edits a row, in whatever way, is noticed by the
+    # difference.
+    rule_hash = models.BigIntegerField(default=0, db_default=0, editable=False)
     rule_seen = models.BigIntegerField(default=0, db_default=0, editable=False)
     # The latest tick that was judged, run or not: `every` keeps to its grid.
     last_tick = models.DateTimeField(null=True, editable=False)

@@ -157,6 +157,10 @@ def gather(context: JobContext, jobs: Sequence[Job], *, return_exceptions: bool)
     """Return the results of jobs in order; park the run until all have ended."""
     context.guard()
     ids = [job.pk for job in jobs]
+    foreign = [job.pk for job in jobs if job.root_id != context.claim.root_id]
+    if foreign:
+        # Before the look, so that what it finds is there for every later run, too.
+        store.hold_awaited(store.connection(), context.right[0], foreign)
     ended = _ended(ids)
     while len(ended) < len(set(ids)):
         _refuse_ancestors(context, ids)

@@ -24,9 +24,9 @@ MAX_CHOICES = 100
 
 
 # What a status says of the due time and the concurrency key, in the words of the partial indexes,
-# which hold the rows with a due time and those without, and the former by whether they have a key.
-_DUE = Q(due_at__isnull=False, key_hash__isnull=True) | Q(
-    due_at__isnull=False, key_hash__isnull=False
+# which hold the rows with a due time and those without, and the former by whether they need a key.
+_DUE = (Q(due_at__isnull=False) & (Q(key_hash__isnull=True) | Q(key_held=True))) | Q(
+    due_at__isnull=False, key_hash__isnull=False, key_held=False
 )
 _NOT_DUE = Q(due_at__isnull=True)
 _HINTS: Mapping[str, Q] = {

@@ -181,6 +181,9 @@ class _Obstacles:
         return f"nobody who serves its queue and job type has capability {job.requires!r}"
 
     def _key(self, job: Any) -> str:
+        if job.key_held:
+            # It was parked with the key in hand.
+            return ""
         holders = self.holders.get(job.key_hash, [])
         job_type = registry.find(job.name)
         if len(holders) < (job_type.options.concurrency_limit if job_type else 1):

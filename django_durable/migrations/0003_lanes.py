@@ -1,4 +1,4 @@
-"""The trigger that files each job into its lane."""
+"""The triggers that derive a column from others."""
 
 from django.db import migrations
 
@@ -20,18 +20,39 @@ CREATE TRIGGER durable_job_lane
     ON durable_job
     FOR EACH ROW
     EXECUTE FUNCTION durable_job_lane();
+
+CREATE FUNCTION durable_schedule_rule() RETURNS trigger LANGUAGE plpgsql AS $body$
+BEGIN
+    NEW.rule_hash := hash_record_extended(
+        ROW(
+            NEW.job_name, NEW.cron, NEW.every, NEW.timezone, NEW.starts_at, NEW.until,
+            NEW.catch_up, NEW.overlap, NEW.jitter, NEW.args, NEW.kwargs
+        ),
+        0
+    );
+    RETURN NEW;
+END
+$body$;
+CREATE TRIGGER durable_schedule_rule
+    BEFORE INSERT OR UPDATE ON durable_schedule
+    FOR EACH ROW
+    EXECUTE FUNCTION durable_schedule_rule();
 """
 
 DROP = """
+DROP TRIGGER durable_schedule_rule ON durable_schedule;
+DROP FUNCTION durable_schedule_rule();
 DROP TRIGGER durable_job_lane ON durable_job;
 DROP FUNCTION durable_job_lane();
 """
 
 
 class Migration(migrations.Migration):
-    """Set `lane` and `key_hash` for whoever writes a job: the package, the ORM or psql.
+    """Set `lane`, `key_hash` and `rule_hash` for whoever writes a row: the package, the ORM or psql.
 
-    Claims and completions touch none of the named columns, so they never come here.
+    Claims and completions touch none of the named columns of a job, so they never come here. Columns
+    that PostgreSQL generates would be judged anew in every update, and Django 6.1 asks the database
+    for its version before each command when a model has one.
     """
 
     dependencies = [("durable", "0002_storage")]

@@ -4,7 +4,7 @@ WITH RECURSIVE lanes AS (
     (
         SELECT j.lane, j.queue_name
         FROM durable_job AS j
-        WHERE j.due_at IS NOT NULL AND j.key_hash IS NULL
+        WHERE j.due_at IS NOT NULL AND (j.key_hash IS NULL OR j.key_held)
         ORDER BY j.lane
         LIMIT 1
     )
@@ -14,7 +14,7 @@ WITH RECURSIVE lanes AS (
     CROSS JOIN LATERAL (
         SELECT j.lane, j.queue_name
         FROM durable_job AS j
-        WHERE j.due_at IS NOT NULL AND j.key_hash IS NULL AND j.lane > lanes.lane
+        WHERE j.due_at IS NOT NULL AND (j.key_hash IS NULL OR j.key_held) AND j.lane > lanes.lane
         ORDER BY j.lane
         LIMIT 1
     ) AS next
@@ -34,7 +34,7 @@ counted AS (
         FROM (
             SELECT j.status, j.due_at
             FROM durable_job AS j
-            WHERE j.lane = lanes.lane AND j.due_at IS NOT NULL AND j.key_hash IS NULL
+            WHERE j.lane = lanes.lane AND j.due_at IS NOT NULL AND (j.key_hash IS NULL OR j.key_held)
             ORDER BY j.due_at, j.id
             LIMIT %(reach)s::bigint
         ) AS part
@@ -52,7 +52,7 @@ counted AS (
     FROM (
         SELECT j.queue_name, j.status, j.due_at
         FROM durable_job AS j
-        WHERE j.due_at IS NOT NULL AND j.key_hash IS NOT NULL
+        WHERE j.due_at IS NOT NULL AND j.key_hash IS NOT NULL AND NOT j.key_held
         LIMIT %(reach)s::bigint
     ) AS part
     CROSS JOIN (SELECT statement_timestamp() + %(offset)s::interval AS now) AS v

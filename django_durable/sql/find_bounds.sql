@@ -6,7 +6,7 @@ FROM unnest(%(lanes)s::bigint[]) AS lanes (lane)
 LEFT JOIN LATERAL (
     SELECT j.due_at
     FROM durable_job AS j
-    WHERE j.lane = lanes.lane AND j.key_hash IS NULL AND j.due_at IS NOT NULL
+    WHERE j.lane = lanes.lane AND (j.key_hash IS NULL OR j.key_held) AND j.due_at IS NOT NULL
     ORDER BY j.due_at, j.id
     LIMIT 1
 ) AS head ON TRUE

@@ -4,7 +4,7 @@ WITH RECURSIVE levels AS (
     (
         SELECT j.priority
         FROM durable_job AS j
-        WHERE j.due_at IS NOT NULL AND j.key_hash IS NOT NULL
+        WHERE j.due_at IS NOT NULL AND j.key_hash IS NOT NULL AND NOT j.key_held
         ORDER BY j.priority DESC
         LIMIT 1
     )
@@ -15,7 +15,8 @@ WITH RECURSIVE levels AS (
         SELECT j.priority
         FROM durable_job AS j
         WHERE
-            j.due_at IS NOT NULL AND j.key_hash IS NOT NULL AND j.priority < levels.priority
+            j.due_at IS NOT NULL AND j.key_hash IS NOT NULL AND NOT j.key_held
+            AND j.priority < levels.priority
         ORDER BY j.priority DESC
         LIMIT 1
     ) AS next

@@ -1,4 +1,4 @@
--- Find lanes with jobs that have no key in the gaps between the known ones: one index seek for
+-- Find lanes with jobs that need no key in the gaps between the known ones: one index seek for
 -- each lane and each gap, which touches no entry of a known lane, however many it holds.
 WITH RECURSIVE found AS (
     SELECT first.*, gap.high
@@ -7,7 +7,8 @@ WITH RECURSIVE found AS (
         SELECT j.lane, j.queue_name, j.name, j.requires, j.priority
         FROM durable_job AS j
         WHERE
-            j.due_at IS NOT NULL AND j.key_hash IS NULL AND j.lane > gap.low AND j.lane < gap.high
+            j.due_at IS NOT NULL AND (j.key_hash IS NULL OR j.key_held)
+            AND j.lane > gap.low AND j.lane < gap.high
         ORDER BY j.lane
         LIMIT 1
     ) AS first
@@ -18,7 +19,7 @@ WITH RECURSIVE found AS (
         SELECT j.lane, j.queue_name, j.name, j.requires, j.priority
         FROM durable_job AS j
         WHERE
-            j.due_at IS NOT NULL AND j.key_hash IS NULL
+            j.due_at IS NOT NULL AND (j.key_hash IS NULL OR j.key_held)
             AND j.lane > found.lane AND j.lane < found.high
         ORDER BY j.lane
         LIMIT 1

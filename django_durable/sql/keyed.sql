@@ -7,7 +7,7 @@ WITH RECURSIVE due AS MATERIALIZED (
     SELECT j.key_hash, j.lane, j.id, j.due_at, j.queue_name, j.name, j.requires
     FROM durable_job AS j
     WHERE
-        j.due_at IS NOT NULL AND j.concurrency_key IS NOT NULL
+        j.due_at IS NOT NULL AND j.concurrency_key IS NOT NULL AND NOT j.key_held
         AND (j.priority, j.due_at) >= (%(level)s::smallint, '-infinity'::timestamptz)
         AND (j.priority, j.due_at)
         <= (%(level)s::smallint, statement_timestamp() + %(offset)s::interval)
@@ -22,7 +22,7 @@ seek AS (
         FROM durable_job AS j
         WHERE
             (SELECT is_big FROM crowd)
-            AND j.due_at IS NOT NULL AND j.key_hash IS NOT NULL
+            AND j.due_at IS NOT NULL AND j.key_hash IS NOT NULL AND NOT j.key_held
             AND (j.priority, j.key_hash, j.lane)
             > (%(level)s::smallint, %(after_key)s::bigint, %(after_lane)s::bigint)
             AND (j.priority, j.key_hash, j.lane)
@@ -37,7 +37,7 @@ seek AS (
         SELECT j.key_hash, j.lane, j.queue_name, j.name, j.requires
         FROM durable_job AS j
         WHERE
-            j.due_at IS NOT NULL AND j.key_hash IS NOT NULL
+            j.due_at IS NOT NULL AND j.key_hash IS NOT NULL AND NOT j.key_held
             AND (j.priority, j.key_hash, j.lane)
             > (%(level)s::smallint, seek.key_hash, seek.lane)
             AND (j.priority, j.key_hash, j.lane)
@@ -69,7 +69,7 @@ LEFT JOIN LATERAL (
         SELECT j.id, j.due_at
         FROM durable_job AS j
         WHERE
-            j.due_at IS NOT NULL AND j.key_hash IS NOT NULL
+            j.due_at IS NOT NULL AND j.key_hash IS NOT NULL AND NOT j.key_held
             AND (j.priority, j.key_hash, j.lane, j.due_at)
             >= (%(level)s::smallint, pair.key_hash, pair.lane, '-infinity'::timestamptz)
             AND (j.priority, j.key_hash, j.lane, j.due_at)

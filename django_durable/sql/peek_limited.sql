@@ -15,7 +15,7 @@ FROM (
         SELECT j.id, j.due_at
         FROM durable_job AS j
         WHERE
-            j.key_hash IS NULL AND j.due_at IS NOT NULL
+            (j.key_hash IS NULL OR j.key_held) AND j.due_at IS NOT NULL
             AND (j.lane, j.due_at) >= (lanes.lane, lanes.bound)
             AND (j.lane, j.due_at)
             <= (lanes.lane, statement_timestamp() + %(offset)s::interval)

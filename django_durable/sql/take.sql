@@ -2,16 +2,26 @@
 -- A row that changed after the pick is judged again, in its newest version, once it is locked: it
 -- must still be in the lane and under the key that it was picked for.
 locked AS MATERIALIZED (
-    SELECT j.id, picked.due_at
+    SELECT j.id, picked.due_at, j.resumed
     FROM durable_job AS j
     INNER JOIN picked ON j.id = picked.id
     WHERE
         j.due_at <= statement_timestamp() + %(offset)s::interval
         AND j.status IN ('READY', 'WAITING')
-        AND j.lane = picked.lane AND j.key_hash IS NOT DISTINCT FROM picked.key_hash
+        AND j.lane = picked.lane
+        AND CASE
+            WHEN picked.key_hash IS NULL THEN j.key_hash IS NULL OR j.key_held
+            ELSE j.key_hash = picked.key_hash AND NOT j.key_held
+        END
     ORDER BY picked.priority DESC, picked.due_at, picked.id
     LIMIT %(slots)s
     FOR NO KEY UPDATE OF j SKIP LOCKED
+),
+-- A wait ends with the claim that its deadline brought: what runs waits for nobody.
+unwaited AS (
+    DELETE FROM durable_await AS a
+    USING locked
+    WHERE locked.resumed AND a.waiter_id = locked.id
 ),
 taken AS (
     UPDATE durable_job AS j SET

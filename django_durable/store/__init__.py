@@ -66,7 +66,7 @@ from django_durable.store.enqueueing import (
     replay,
 )
 from django_durable.store.operating import Cancelled, cancel, delete_trees, run_now
-from django_durable.store.parking import Parked, park
+from django_durable.store.parking import Parked, hold_awaited, park
 from django_durable.store.recording import (
     Ended,
     Failure,
@@ -143,6 +143,7 @@ __all__ = [
     "Position",
     "Swept",
     "count_gone",
+    "hold_awaited",
     "sweep",
     "Look",
     "Moved",

@@ -128,19 +128,17 @@ class Budgets:
         params = {**self._serving(rooms), "level": level, "wanted": wanted, "shunned": shunned}
         start = self._turns.get(level, START)
         found: list[Candidate] = []
-        free: dict[int | str, int] = dict(rooms.items())
         ranks: Counter[int] = Counter()
+        queued: Counter[str] = Counter()
         for window in self._windows(db, start, params):
             for row in window:
-                if row.limit is None or row.room is None:
+                if row.limit is None or row.room is None or ranks[row.key] >= row.room:
                     continue
-                if free.setdefault(row.key, row.room) < 1 or free.get(row.queue_name, 1) < 1:
+                if queued[row.queue_name] >= rooms.get(row.queue_name, NO_LIMIT):
                     continue
-                free[row.key] -= 1
-                if row.queue_name in free:
-                    free[row.queue_name] -= 1
                 found.append(row.as_candidate(level, ranks[row.key]))
                 ranks[row.key] += 1
+                queued[row.queue_name] += 1
             if len(found) >= wanted:
                 break
         return sorted(found, key=lambda candidate: candidate.rank)[:wanted]

@@ -25,6 +25,11 @@ class Parked(Enum):
     REFUSED = "refused"
 
 
+def hold_awaited(db: BaseDatabaseWrapper, waiter: UUID, awaited: Sequence[UUID]) -> None:
+    """Let jobs of other trees be kept for as long as the waiter lives."""
+    rows(db, "hold_awaited", waiter=waiter, ids=list(awaited))
+
+
 def park(
     db: BaseDatabaseWrapper,
     right: Right,
@@ -38,9 +43,9 @@ def park(
     """Park a run until all awaited jobs have ended, or until `wake_at`; one commit.
 
     The awaited rows are locked first, with the run's own, and read in a later statement: an
-    ending that comes before is seen, one that comes after sees the await rows. What an earlier
-    park waited for is forgotten. `checkpoint` is recorded in the same commit, and its moment is
-    the wake-up; `signal` is the name that may wake the run besides.
+    ending that comes before is seen, one that comes after sees the await rows. `checkpoint` is
+    recorded in the same commit, and its moment is the wake-up; `signal` is the name that may wake
+    the run besides.
     """
     with atomic(db):
         if awaited:
@@ -60,7 +65,6 @@ def park(
             "park",
             id=right[0],
             epoch=right[1],
-            awaited=list(awaited),
             wake_at=wake_at,
             hold_key=hold_key,
             signal=signal,

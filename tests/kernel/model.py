@@ -148,7 +148,7 @@ class Kernel:
 
     def claim(self, job_id: UUID, claimer: UUID, lease: Between) -> None:
         job = self.jobs[job_id]
-        job.status, job.due = "RUNNING", None
+        job.status, job.due, job.awaits = "RUNNING", None, frozenset()
         job.epoch = Between(job.epoch + 1, 2**63)
         job.attempt += 0 if job.resumed else 1
         job.lease, job.claimer = lease, claimer

@@ -235,6 +235,30 @@ def test_what_a_live_job_has_awaited_stays_until_that_has_ended(advance: Any) ->
     assert Job.all_objects.get() == root
 
 
+def test_what_had_ended_when_it_was_awaited_stays_too(advance: Any) -> None:  # noqa: F811
+    @job(name="kept.foreign", keep_completed=HOUR)
+    def foreign() -> int:
+        return 7
+
+    @workflow(name="kept.waiter", timeout=None)
+    def waiter(context: Any, other: str) -> int:
+        value: int = Job.all_objects.get(pk=other).result()
+        context.sleep("long", 3 * DAY)
+        return value
+
+    awaited = foreign.enqueue()
+    run_all(foreign)
+    root = waiter.enqueue(str(awaited.pk))
+    run_all(waiter)
+    advance(2 * DAY)
+    assert operations.prune() == 0
+    advance(DAY)
+    run_all(waiter)
+    root.refresh_from_db()
+    assert (root.status, root.return_value) == ("SUCCESSFUL", 7)
+    assert operations.prune() == 1
+
+
 @override_settings(DURABLE_DROP_COMPLETED_PAYLOADS=True)
 def test_completed_records_can_drop_their_arguments_and_dead_ones_keep_them() -> None:
     @job(name="kept.secret", max_attempts=1)
