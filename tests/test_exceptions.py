@@ -86,7 +86,7 @@ def test_what_ends_a_run_passes_by_a_handler_of_exceptions() -> None:
 
 
 def test_public_exceptions_are_those_of_the_package() -> None:
-    internal = {"RunTimedOut", "ClaimLost", "PayloadDecodeError"}
+    internal = {"RunTimedOut", "RunParked", "ClaimLost", "PayloadDecodeError"}
     for name, kind in vars(exceptions).items():
         if isinstance(kind, type) and kind.__module__ == exceptions.__name__:
             assert getattr(django_durable, name, None) is (None if name in internal else kind)

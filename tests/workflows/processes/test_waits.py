@@ -110,8 +110,8 @@ def sleep_many(start: Any, queue: str, count: int, seconds: float) -> None:
     assert {job.attempt for job in ended} == {1}
 
 
-def test_one_slot_runs_200_sleeping_workflows_and_stays_free(start: Any, queue: str) -> None:
-    sleep_many(start, queue, 200, 15)
+def test_one_slot_runs_100_sleeping_workflows_and_stays_free(start: Any, queue: str) -> None:
+    sleep_many(start, queue, 100, 8)
 
 
 @pytest.mark.stress
