@@ -112,7 +112,10 @@ def same(value: Any, other: Any) -> bool:
     return equal
 
 
-@pytest.mark.parametrize("value", KEPT, ids=lambda value: f"{value!r:.40}")
+# Numbered, since the text of a set differs from process to process.
+@pytest.mark.parametrize(
+    "value", KEPT, ids=[f"{number} {type(value).__name__}" for number, value in enumerate(KEPT)]
+)
 def test_value_comes_back_as_the_same_type_and_value(echo: Any, value: Any) -> None:
     made = echo.enqueue(value, other={"in": [value]})
 
