@@ -151,6 +151,10 @@ class Job(models.Model):
             ("cancel_job", _("Can cancel jobs")),
             ("retry_job", _("Can run jobs now")),
             ("replay_job", _("Can replay dead jobs")),
+            ("edit_payload", _("Can give jobs other arguments")),
+            ("signal_job", _("Can send signals to jobs")),
+            ("fork_job", _("Can make jobs like others, with their checkpoints")),
+            ("enqueue_job", _("Can enqueue jobs")),
         )
         constraints: ClassVar[Any] = [
             models.UniqueConstraint(
@@ -549,7 +553,9 @@ class Queue(models.Model):
     class Meta:
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
-        default_permissions = ("view",)
+        # None to delete one: that would resume it without the permission to.
+        default_permissions = ("view", "add", "change")
+        permissions = (("pause_queue", _("Can pause and resume queues")),)
 
     def __str__(self) -> str:
         return self.name
@@ -721,6 +727,7 @@ class Worker(models.Model):
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
         default_permissions = ("view",)
+        permissions = (("drain_worker", _("Can drain workers")),)
 
     def __str__(self) -> str:
         return self.name
