@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
+from django.db import transaction
 
-from django_durable import births, faults, payloads, store, waiting
+from django_durable import births, faults, payloads, signals, store, waiting
 from django_durable.choices import JobStatus, StepKind, StepStatus
 from django_durable.current import current
 from django_durable.exceptions import (
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from django_durable.models import Job
 
 Recording = Callable[[Sequence[Checkpoint]], Written]
+Telling = Callable[["JobContext", Sequence[signals.CheckpointKey]], None]
 _logger = logging.getLogger("django_durable.job")
 _nowhere = logging.getLogger("django_durable.replay")
 _nowhere.disabled = True
@@ -62,6 +64,7 @@ class JobContext:
         lease: timedelta = timedelta(seconds=30),
         record: Recording | None = None,
         recorded: Iterable[tuple[Any, ...]] | None = None,
+        tell: Telling | None = None,
     ) -> None:
         self.claim = claim
         self.job_type = job_type
@@ -76,6 +79,7 @@ class JobContext:
         self._stopped: threading.Event | None = None
         self._record = record
         self._recorded = recorded
+        self._tell = tell or _tell_here
         # Of transactions that the run did not open; async code meets them in another thread.
         self._atomic_depth = (
             len(store.connection().atomic_blocks) if self.options.takes_context else 0
@@ -349,11 +353,21 @@ class JobContext:
         if not written.stands:
             self.stop(ClaimLost("another claim has taken the job"))
             self.raise_if_stopped()
+        self._tell_recorded(checkpoints)
         if written.cancel_requested:
             # What was just earned is kept; the next verb learns of the cancel.
             self.cancel_requested = True
             self.stop(CancelRequested())
         return written
+
+    def _tell_recorded(self, checkpoints: Sequence[Checkpoint]) -> None:
+        """Send `step_recorded` for what has become final, once it is committed."""
+        if not signals.is_heard(signals.step_recorded):
+            return
+        keys = [(c.kind.value, c.name) for c in checkpoints if c.status is not StepStatus.PENDING]
+        if keys:
+            alias = store.connection().alias
+            transaction.on_commit(lambda: self._tell(self, keys), using=alias, robust=True)
 
     def lock(self) -> Written:
         """Lock the job in the transaction that is open; ends the run if it is to end."""
@@ -465,6 +479,11 @@ class JobContext:
 
 def _record_here(checkpoints: Sequence[Checkpoint]) -> Written:
     return store.record_checkpoints(store.connection(), checkpoints)
+
+
+def _tell_here(context: JobContext, keys: Sequence[signals.CheckpointKey]) -> None:
+    for step in signals.find_steps(context.job, keys):
+        signals.send(signals.step_recorded, job=context.job, step=step)
 
 
 def as_job(claim: Claim, status: str = JobStatus.RUNNING, **changed: Any) -> Job:

@@ -7,9 +7,15 @@ receivers go by `job.id`.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from django.dispatch import Signal
+
+if TYPE_CHECKING:
+    from django_durable.models import Job, Step
+
+CheckpointKey = tuple[str, str]
 
 job_enqueued = Signal()  # job; only when this call made it
 job_started = Signal()  # job, attempt
@@ -19,6 +25,7 @@ job_dead_lettered = Signal()  # job, dead_letter
 job_cancelled = Signal()  # job, reason
 job_parked = Signal()  # job, attempt
 lease_lost = Signal()  # job, attempt
+step_recorded = Signal()  # job, step; once its status is final
 
 logger = logging.getLogger("django_durable")
 
@@ -30,3 +37,22 @@ def send(signal: Signal, **named: Any) -> None:
     for receiver, answer in signal.send_robust(sender=Job, **named):
         if isinstance(answer, Exception):
             logger.error("The signal receiver %r failed", receiver, exc_info=answer)
+
+
+def is_heard(signal: Signal) -> bool:
+    """Tell whether somebody listens, so that what a signal tells need not be found for nobody."""
+    from django_durable.models import Job
+
+    return signal.has_listeners(Job)
+
+
+def find_steps(job: Job, keys: Sequence[CheckpointKey]) -> list[Step]:
+    """Return the checkpoints of a job of these kinds and names, in their order."""
+    from django_durable.models import Step
+
+    names = {name for _kind, name in keys}
+    found = Step.objects.filter(job_id=job.pk, name__in=names).order_by("ordinal")
+    steps = [step for step in found if (step.kind, step.name) in keys]
+    for step in steps:
+        step.job = job
+    return steps

@@ -18,7 +18,7 @@ from django.dispatch import Signal
 
 from django_durable import signals, store
 from django_durable.choices import JobStatus
-from django_durable.context import as_job
+from django_durable.context import JobContext, as_job
 from django_durable.enqueueing import send_enqueued
 from django_durable.errortext import ErrorText
 from django_durable.jobtypes import registry
@@ -130,6 +130,14 @@ class Announcer:
         job = Job.all_objects.filter(pk=run.right[0]).first()
         if job is not None:
             _send(signals.job_cancelled, job=job, reason=job.cancel_reason)
+
+    def recorded(self, context: JobContext, keys: Sequence[signals.CheckpointKey]) -> None:
+        """Send `step_recorded`; whoever calls this knows that somebody listens."""
+        self._put(lambda: self._send_recorded(context, keys))
+
+    def _send_recorded(self, context: JobContext, keys: Sequence[signals.CheckpointKey]) -> None:
+        for step in signals.find_steps(context.job, keys):
+            _send(signals.step_recorded, job=context.job, step=step)
 
     def parked(self, run: Run) -> None:
         """Send `job_parked`."""

@@ -174,6 +174,7 @@ class Claimer:
             lease=self._options.lease_duration,
             record=self._recorder.record_checkpoints,
             recorded=recorded,
+            tell=self._announcer.recorded,
         )
         run = Run(context, deadline)
         self._runs.add(run)

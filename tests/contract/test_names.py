@@ -16,7 +16,7 @@ import django_durable
 from django_durable import signals
 from tests.contract.committed import python_on_the_test_database
 
-DECORATORS = ["job", "workflow"]
+DECORATORS = ["job", "workflow", "step", "schedule"]
 VALUES = ["Backoff", "Priority", "OnDuplicate", "JobContext"]
 INSTRUCTIONS = ["RetryJob", "PermanentFailure", "RejectJob", "CancelJob"]
 STOPS = ["StopRun", "CancelRequested"]
@@ -101,7 +101,9 @@ print(send_receipt.name, checkout.name)
     assert python(code) == "__main__.send_receipt __main__.checkout\n"
 
 
-@pytest.mark.parametrize("name", ["Job", "Attempt", "DeadLetter", "Queue", "Worker"])
+@pytest.mark.parametrize(
+    "name", ["Job", "Attempt", "Step", "Signal", "DeadLetter", "Schedule", "Queue", "Worker"]
+)
 def test_model_is_in_the_app_durable(name: str) -> None:
     from django_durable import models
 
@@ -120,7 +122,9 @@ def test_model_is_in_the_app_durable(name: str) -> None:
         "job_failed",
         "job_dead_lettered",
         "job_cancelled",
+        "job_parked",
         "lease_lost",
+        "step_recorded",
     ],
 )
 def test_signal_is_a_django_signal(name: str) -> None:

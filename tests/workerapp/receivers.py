@@ -3,7 +3,7 @@
 from typing import Any
 
 from django_durable import signals
-from django_durable.models import Job
+from django_durable.models import Job, Step
 from tests.workerapp.notes import Notes
 
 NAMES = (
@@ -14,6 +14,7 @@ NAMES = (
     "job_dead_lettered",
     "job_cancelled",
     "lease_lost",
+    "step_recorded",
 )
 
 
@@ -38,5 +39,7 @@ def _receiver(notes: Notes, name: str) -> Any:
 def _told(value: Any) -> Any:
     if value is None or isinstance(value, int | float | str):
         return value
+    if isinstance(value, Step):
+        return {"kind": value.kind, "name": value.name, "status": value.status}
     reason = getattr(value, "reason", None)
     return reason if reason is not None else {"class": value.error_class, "message": value.message}

@@ -147,6 +147,18 @@ def step_slowly(context: JobContext, folder: str) -> list[Any]:
 
 
 @workflow(timeout=HOUR)
+def step_often(context: JobContext, count: int) -> int:
+    """Do so many steps that do nothing."""
+    return sum(context.step(f"step-{number}", len, "a") for number in range(count))
+
+
+@workflow(timeout=HOUR, isolation="process")
+def step_often_isolated(context: JobContext, count: int) -> int:
+    """Do what `step_often` does in a process of its own."""
+    return step_often.func(context, count)
+
+
+@workflow(timeout=HOUR)
 def nap(context: JobContext, seconds: float) -> float:
     """Sleep; return how many seconds have passed for the database."""
     before = context.now("before")
