@@ -31,6 +31,7 @@ from django_durable.querysets import (
     DurableManager,
     JobManager,
     JobQuerySet,
+    QueueManager,
     ScheduleManager,
 )
 from django_durable.uuid7 import uuid7
@@ -548,7 +549,7 @@ class Queue(models.Model):
     paused = models.BooleanField(_("paused"), default=False, db_default=False)
     max_running = models.PositiveIntegerField(_("maximum of running jobs"), null=True, blank=True)
 
-    objects = DurableManager["Queue"]()
+    objects = QueueManager()
 
     class Meta:
         verbose_name = _("queue")
@@ -559,6 +560,22 @@ class Queue(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def pause(self) -> bool:
+        """Let no more of its jobs start, what runs finishes; return whether it was not paused."""
+        from django_durable import operations
+
+        changed = operations.switch_queue(self.name, paused=True, alias=self._state.db)
+        self.refresh_from_db(using=self._state.db)
+        return changed
+
+    def resume(self) -> bool:
+        """Let its jobs start again, at once; return whether it was paused."""
+        from django_durable import operations
+
+        changed = operations.switch_queue(self.name, paused=False, alias=self._state.db)
+        self.refresh_from_db(using=self._state.db)
+        return changed
 
 
 def default_timezone() -> str:

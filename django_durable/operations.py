@@ -20,9 +20,9 @@ from django_durable.conf import conf
 from django_durable.durations import parse_rate
 from django_durable.exceptions import AlreadyReplayed, DurableError
 from django_durable.fields import Undecodable
-from django_durable.jobtypes import Unset, registry
+from django_durable.jobtypes import Unset, check_text, registry
 from django_durable.journal import check_name
-from django_durable.models import DeadLetter, Job
+from django_durable.models import DeadLetter, Job, Queue
 
 if TYPE_CHECKING:
     from django_durable.querysets import DeadLetterQuerySet, JobQuerySet
@@ -245,6 +245,19 @@ def delete_jobs(jobs: JobQuerySet) -> tuple[int, dict[str, int]]:
                 "only a root whose whole tree has ended can be deleted: cancel it first", blocking
             )
     return sum(counts.values()), counts
+
+
+def switch_queue(name: str, *, paused: bool, alias: str | None = None) -> bool:
+    """Pause or resume a queue; see `Queue.pause`. Return whether that changed it."""
+    check_text("queue_name", name, 100)
+    db = _connection(alias)
+    queues = Queue.objects.using(db.alias)
+    if paused:
+        queues.bulk_create([Queue(name=name)], ignore_conflicts=True)
+    changed = bool(queues.filter(name=name, paused=not paused).update(paused=paused))
+    if changed and not paused:
+        notifications.after_commit(db, notifications.READY, [name])
+    return changed
 
 
 def prune() -> int:

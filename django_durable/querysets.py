@@ -12,7 +12,7 @@ from django_durable.conf import conf
 
 if TYPE_CHECKING:
     from django_durable.jobtypes import JobType
-    from django_durable.models import DeadLetter, Job, Schedule  # noqa: F401 - named in strings
+    from django_durable.models import DeadLetter, Job, Queue, Schedule  # noqa: F401 - named in strings
 
 M = TypeVar("M", bound=models.Model)
 
@@ -140,3 +140,23 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
 
 class ScheduleManager(DurableManager["Schedule"].from_queryset(ScheduleQuerySet)):  # type: ignore[misc]
     """Read schedules."""
+
+
+class QueueManager(DurableManager["Queue"]):
+    """Read the rows of queues, and decide about queues by name, whether they have one or not."""
+
+    def pause(self, name: str) -> bool:
+        """Let no more jobs of the queue start, what runs finishes; return if it was not paused.
+
+        Part of the caller's transaction, as is `resume`. Raises `ValueError` for what can't be
+        the name of a queue.
+        """
+        from django_durable import operations
+
+        return operations.switch_queue(name, paused=True, alias=self._db)
+
+    def resume(self, name: str) -> bool:
+        """Let jobs of the queue start again, at once; return whether it was paused."""
+        from django_durable import operations
+
+        return operations.switch_queue(name, paused=False, alias=self._db)

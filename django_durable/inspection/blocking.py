@@ -35,6 +35,7 @@ FIELDS = (
     "waits_for",
     "concurrency_key",
     "key_hash",
+    "key_held",
 )
 
 

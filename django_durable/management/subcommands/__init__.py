@@ -5,6 +5,7 @@ from django_durable.management.subcommands.cancelling import Cancel
 from django_durable.management.subcommands.enqueueing import Enqueue
 from django_durable.management.subcommands.listing import Jobs, Status, Workers
 from django_durable.management.subcommands.pruning import Prune
+from django_durable.management.subcommands.queues import Pause, Resume
 from django_durable.management.subcommands.rehearsing import ReplayCheck
 from django_durable.management.subcommands.replaying import Replay
 from django_durable.management.subcommands.scheduling import Schedules
@@ -22,6 +23,8 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         Cancel(),
         Replay(),
         ReplayCheck(),
+        Pause(),
+        Resume(),
         Workers(),
         Schedules(),
         Prune(),

@@ -53,7 +53,7 @@ class Status(Subcommand):
         page.table(["STATUS", "JOBS"], list(document["jobs"].items()))
         page.title("Queues")
         page.table(
-            ["QUEUE", "READY", "DUE", "RUNNING", "OLDEST DUE", "STATE"],
+            ["QUEUE", "READY", "DUE", "RUNNING", "OLDEST DUE", "STATE", "LIMITS"],
             [
                 (
                     queue["name"],
@@ -62,12 +62,18 @@ class Status(Subcommand):
                     queue["running"],
                     _age(queue["oldest_ready_seconds"]),
                     "paused" if queue["paused"] else "",
+                    _limits(queue),
                 )
                 for queue in document["queues"]
             ],
         )
         page.title(f"Workers, {slots['used']} of {slots['total']} slots used")
         _show_workers(document["workers"], page)
+
+
+def _limits(queue: dict[str, Any]) -> str:
+    limit = queue["max_running"]
+    return "" if limit is None else f"{limit} at once"
 
 
 def _age(seconds: float | None) -> str:
