@@ -95,7 +95,6 @@ def _succeeded(context: JobContext, value: Any) -> Outcome:
         text = payloads.encode(value, where="the result", limit=conf.max_payload)
     except PayloadError as error:
         return permanent(context, ErrorText.from_exception(error), DeathReason.UNSTORABLE)
-    faults.reach("before_record")
     return Success(context.right, text, conf.keep_completed if isinstance(keep, Unset) else keep)
 
 

@@ -6,8 +6,17 @@ import os
 import signal
 from collections.abc import Callable
 
-# Called with the name of each point that is reached: every statement of the store by the name of
-# its file, and the points of the run (`after_claim`, `before_record`, `after_record`).
+# The points of a run. What a step or an end has recorded is committed at the point after it.
+POINTS = (
+    "after_claim",
+    "before_step_record",
+    "after_step_record",
+    "before_park",
+    "before_record",
+    "after_record",
+)
+# Called with the name of each point that is reached: one of these, or a statement of the store by
+# the name of its file.
 hook: Callable[[str], None] | None = None
 
 

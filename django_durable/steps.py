@@ -95,7 +95,6 @@ class StepRun:
         )
         faults.reach("before_step_record")
         self._write(StepStatus.SUCCEEDED, value=text, **self._undo())
-        faults.reach("after_step_record")
         return payloads.decode(text)
 
     def _undo(self) -> dict[str, Any]:
@@ -181,9 +180,12 @@ class StepRun:
         while True:
             self.context.pause(self.pending_wait())
             try:
-                return self.once()
+                value = self.once()
             except Exception as error:  # noqa: BLE001 - judged by `fail`
                 self.fail(error)
+            else:
+                faults.reach("after_step_record")
+                return value
 
     async def arun(self) -> Any:
         """Do the step on the event loop; a plain function runs in a thread."""
@@ -192,9 +194,12 @@ class StepRun:
         while True:
             await self.context.apause(self.pending_wait())
             try:
-                return await self.aonce()
+                value = await self.aonce()
             except Exception as error:  # noqa: BLE001 - judged by `fail`
                 await sync_to_async(self.fail)(error)
+            else:
+                faults.reach("after_step_record")
+                return value
 
     async def _acall(self) -> Any:
         self.started = time.monotonic()

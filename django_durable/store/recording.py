@@ -15,6 +15,7 @@ from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_durable import faults
 from django_durable.choices import FINISHED, AttemptOutcome, DeathReason, JobStatus
 from django_durable.conf import conf
 from django_durable.errortext import ErrorText
@@ -119,6 +120,7 @@ def record_successes(db: BaseDatabaseWrapper, successes: Sequence[Success]) -> R
     A crash between the two leaves the second batch RUNNING, for the caller to record again. What is
     not kept at all is deleted at once, or by a sweep where a crash comes in between.
     """
+    faults.reach("before_record")
     done = _update_succeeded(db, successes, alone=True)
     rest = [success for success in successes if success.right[0] not in done]
     queues: set[str] = set()
@@ -128,6 +130,7 @@ def record_successes(db: BaseDatabaseWrapper, successes: Sequence[Success]) -> R
     unwanted = [success.right[0] for success in successes if success.keep == NOTHING]
     if unwanted:
         sweep_these(db, unwanted)
+    faults.reach("after_record")
     return Recorded(frozenset(done), (), frozenset(queues))
 
 
@@ -187,7 +190,10 @@ def record_failure(db: BaseDatabaseWrapper, failure: Failure, keep: Keep) -> Rec
         )
         return _after_failure(db, found, locked)
 
-    return ending(db, record)
+    faults.reach("before_record")
+    recorded = ending(db, record)
+    faults.reach("after_record")
+    return recorded
 
 
 def rescue(

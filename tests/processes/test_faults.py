@@ -7,9 +7,10 @@ from collections import Counter
 
 import pytest
 
+from django_durable import faults
 from django_durable.models import DeadLetter, Job
 from tests.processes.harness import wait_for, wait_for_end
-from tests.workerapp import jobs
+from tests.workerapp import jobs, tasks
 
 # The points of a run, and the statements that a child makes while it runs these jobs.
 POINTS = [
@@ -81,6 +82,31 @@ def test_a_child_killed_at_a_statement_loses_and_doubles_nothing(
     else:
         # At least once: the hook ran, and the note of it was lost.
         assert len(notes.read("hook", job=str(doomed.pk))) >= 1
+
+
+@pytest.mark.parametrize("point", faults.POINTS)
+def test_a_workflow_killed_at_a_point_does_again_only_what_was_not_recorded(
+    start, notes, folder, queue, point
+):
+    job = tasks.through_every_point.using(queue_name=queue).enqueue(folder)
+    faulty = start("--lease", "2s", DURABLE_FAULT=point)
+    faulty.wait_for_line("was killed by signal 9")
+    faulty.send_all(signal.SIGKILL)
+    healthy = start("--lease", "2s").wait_until_ready()
+    (ended,) = wait_for_end(job)
+    healthy.stop()
+
+    lost = ended.attempts.filter(outcome="lost").count()
+    assert (ended.status, ended.return_value) == (Job.Status.SUCCESSFUL, 3)
+    assert (lost > 0) == (point != "after_record")
+    assert ended.attempt == 1 + lost
+    # The window of a plain step lies between its function's end and its record.
+    assert len(notes.read("called")) == 1 + (lost if point == "before_step_record" else 0)
+    assert history(ended) == ["step", "sleep"]
+
+
+def history(job: Job) -> list[str]:
+    return list(job.steps.order_by("ordinal").values_list("name", flat=True))
 
 
 def check_books(job: Job) -> None:

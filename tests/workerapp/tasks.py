@@ -102,6 +102,19 @@ def call_out(context: JobContext, folder: str, label: str) -> str:
 
 
 @workflow(max_attempts=None, backoff=AT_ONCE, timeout=HOUR)
+def through_every_point(context: JobContext, folder: str) -> int:
+    """Do a step, park, and end."""
+
+    def call() -> int:
+        Notes(folder).add("called")
+        return 3
+
+    value: int = context.step("step", call)
+    context.sleep("sleep", timedelta(seconds=1.1))
+    return value
+
+
+@workflow(max_attempts=None, backoff=AT_ONCE, timeout=HOUR)
 def pay_slowly(context: JobContext, folder: str) -> int:
     """Debit in an atomic step that waits inside until the test says go, in its first run only."""
     notes = Notes(folder)
