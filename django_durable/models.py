@@ -748,3 +748,14 @@ class Worker(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def drain(self) -> bool:
+        """Ask the command to stop as SIGTERM does: what runs finishes, nothing more is claimed.
+
+        Returns whether it was not asked before. Part of the caller's transaction.
+        """
+        from django_durable import operations
+
+        changed = operations.drain_workers([self.pk], alias=self._state.db)
+        self.refresh_from_db(using=self._state.db)
+        return bool(changed)

@@ -19,6 +19,7 @@ from django_durable.conf import conf
 READY = "durable_ready"  # a queue has work; the payload is its name
 ENDED = "durable_ended"  # jobs have ended; the payload is their ids, or "*" for many
 CANCEL = "durable_cancel"  # running jobs are to be cancelled; the payload is their ids, or "*"
+DRAIN = "durable_drain"  # workers are to stop; the payload is their incarnations, or "*"
 WINDOW = 0.02
 MAX_IDS = 100
 

@@ -22,7 +22,7 @@ from django_durable.exceptions import AlreadyReplayed, DurableError
 from django_durable.fields import Undecodable
 from django_durable.jobtypes import Unset, check_text, registry
 from django_durable.journal import check_name
-from django_durable.models import DeadLetter, Job, Queue
+from django_durable.models import DeadLetter, Job, Queue, Worker
 
 if TYPE_CHECKING:
     from django_durable.querysets import DeadLetterQuerySet, JobQuerySet
@@ -258,6 +258,19 @@ def switch_queue(name: str, *, paused: bool, alias: str | None = None) -> bool:
     if changed and not paused:
         notifications.after_commit(db, notifications.READY, [name])
     return changed
+
+
+def drain_workers(workers: Sequence[UUID], alias: str | None = None) -> list[UUID]:
+    """Ask workers to stop; see `Worker.drain`. Return those that had not been asked before."""
+    db = _connection(alias)
+    with transaction.atomic(using=db.alias):
+        found = Worker.objects.using(db.alias).filter(pk__in=workers, draining=False)
+        # In one order, so that two who ask the same of many don't wait for each other.
+        asked = list(found.order_by("pk").select_for_update().values_list("pk", flat=True))
+        Worker.objects.using(db.alias).filter(pk__in=asked).update(draining=True)
+    if asked:
+        notifications.after_commit(db, notifications.DRAIN, [notifications.ids_topic(asked)])
+    return asked
 
 
 def prune() -> int:

@@ -106,15 +106,6 @@ class DeadLetterAdmin(OperationsAdmin):
             found |= Q(job=job_id)
         return queryset.filter(found), False
 
-    def render_change_form(
-        self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
-    ) -> HttpResponse:
-        """Add the buttons."""
-        letter = kwargs.get("obj")
-        if letter is not None:
-            context["durable_buttons"] = self.buttons(request, letter)
-        return super().render_change_form(request, context, *args, **kwargs)
-
     @admin.action(permissions=["replay"], description=_("Replay selected %(verbose_name_plural)s"))
     def replay_selected(
         self, request: HttpRequest, queryset: QuerySet[DeadLetter]

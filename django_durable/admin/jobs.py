@@ -139,10 +139,9 @@ class JobAdmin(JobDisplays, DeletesTrees, OperationsAdmin):
     def render_change_form(
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        """Add the buttons, and what belongs to the job: attempts, dead letter, children."""
+        """Add what belongs to the job: attempts, dead letter, children."""
         job = kwargs.get("obj")
         if job is not None:
-            context["durable_buttons"] = self.buttons(request, job)
             context.update(related(self, request, job))
         return super().render_change_form(request, context, *args, **kwargs)
 

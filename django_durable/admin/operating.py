@@ -158,6 +158,15 @@ class OperationsAdmin(ReadOnlyAdmin):
             if operation.possible(obj) and self.is_allowed(request, operation, obj)
         ]
 
+    def render_change_form(
+        self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        """Add the buttons."""
+        obj = kwargs.get("obj")
+        if obj is not None:
+            context["durable_buttons"] = self.buttons(request, obj)
+        return super().render_change_form(request, context, *args, **kwargs)
+
     def _perform(self, request: HttpRequest, objects: Sequence[Any], operation: Operation) -> None:
         if not all(self.is_allowed(request, operation, obj) for obj in objects):
             raise PermissionDenied

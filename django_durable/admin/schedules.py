@@ -174,15 +174,6 @@ class ScheduleAdmin(OperationsAdmin):
             sections.insert(1, (_("Standing"), {"fields": standing}))
         return sections
 
-    def render_change_form(
-        self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
-    ) -> HttpResponse:
-        """Add the buttons."""
-        row = kwargs.get("obj")
-        if row is not None:
-            context["durable_buttons"] = self.buttons(request, row)
-        return super().render_change_form(request, context, *args, **kwargs)
-
     @admin.display(description=_("rule"))
     def rule_text(self, obj: Schedule) -> str:
         if obj.cron:

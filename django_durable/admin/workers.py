@@ -1,27 +1,78 @@
-"""Workers: who they are, and whether they live."""
+"""Workers: who they are, whether they live, and how to ask them to stop."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from django_durable import inspection
+from django_durable import inspection, operations
 from django_durable.admin import display
-from django_durable.admin.base import ReadOnlyAdmin
+from django_durable.admin.operating import Operation, OperationsAdmin, one_commit
 from django_durable.durations import format_duration
 from django_durable.models import Job, Worker
 
 
+def _drain_outlook(worker: Any) -> str:
+    if not worker.alive:
+        return gettext("is dead, left out")
+    if worker.draining:
+        return gettext("was asked already")
+    return gettext("finishes what it runs, and ends")
+
+
+def _drain(model_admin: OperationsAdmin, request: HttpRequest, workers: Sequence[Any]) -> None:
+    living = [worker for worker in workers if worker.alive]
+    with one_commit():
+        asked = set(operations.drain_workers([worker.pk for worker in living]))
+        for worker in living:
+            if worker.pk in asked:
+                model_admin.log_change(request, worker, gettext("Asked to stop"))
+    if asked:
+        text = ngettext(
+            "%(count)d worker was asked to stop.",
+            "%(count)d workers were asked to stop.",
+            len(asked),
+        )
+        model_admin.message_user(request, text % {"count": len(asked)}, messages.SUCCESS)
+    if left := len(workers) - len(asked):
+        text = ngettext(
+            "%(count)d worker is dead or was asked already.",
+            "%(count)d workers are dead or were asked already.",
+            left,
+        )
+        model_admin.message_user(request, text % {"count": left}, messages.WARNING)
+
+
+DRAIN = Operation(
+    action="drain_selected",
+    slug="drain",
+    permission="drain",
+    label=_("Drain"),
+    title=_("Drain workers"),
+    warning=_(
+        "Each claims nothing more, finishes what it runs and ends, as it does on SIGTERM. What"
+        " starts it, such as a service manager, may start it again."
+    ),
+    button=_("Yes, drain"),
+    outlook=_drain_outlook,
+    possible=lambda worker: worker.alive and not worker.draining,
+    perform=_drain,
+)
+
+
 @admin.register(Worker)
-class WorkerAdmin(ReadOnlyAdmin):
+class WorkerAdmin(OperationsAdmin):
     """List the `manage.py worker` commands that run, or were lost less than a day ago."""
 
+    operations = (DRAIN,)
+    actions = ("drain_selected",)
     list_display = (
         "name",
         "state",
@@ -66,6 +117,13 @@ class WorkerAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return inspection.with_liveness(super().get_queryset(request))
+
+    def has_drain_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm("durable.drain_worker")
+
+    @admin.action(permissions=["drain"], description=_("Drain selected %(verbose_name_plural)s"))
+    def drain_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        return self.operate(request, queryset, DRAIN)
 
     @admin.display(description=_("state"))
     def state(self, obj: Any) -> str:

@@ -22,11 +22,11 @@ class Listener:
         self,
         work: Callable[[], None],
         cancel: Callable[[list[str]], None],
-        look_for_cancels: Callable[[], None],
+        look_for_requests: Callable[[], None],
     ) -> None:
         self._work = work
         self._cancel = cancel
-        self._look_for_cancels = look_for_cancels
+        self._look_for_requests = look_for_requests
         self._connection: psycopg.Connection[Any] | None = None
         self._had_one = False
         self.loop = Loop("listener", self._step)
@@ -35,7 +35,9 @@ class Listener:
         if not conf.notify:
             return 3600.0
         if self._connection is None:
-            self._connection = connect_to_listen(notifications.READY, notifications.CANCEL)
+            self._connection = connect_to_listen(
+                notifications.READY, notifications.CANCEL, notifications.DRAIN
+            )
             if self._connection is None:
                 return RECONNECT_AFTER
             if self._had_one:
@@ -43,13 +45,13 @@ class Listener:
             self._had_one = True
             # Whatever was notified meanwhile is unheard.
             self._work()
-            self._look_for_cancels()
+            self._look_for_requests()
         try:
             for note in self._connection.notifies(timeout=0.5, stop_after=1):
                 if note.channel == notifications.READY:
                     self._work()
-                elif note.payload == "*":
-                    self._look_for_cancels()
+                elif note.channel == notifications.DRAIN or note.payload == "*":
+                    self._look_for_requests()
                 else:
                     self._cancel(note.payload.split(","))
         except psycopg.Error as error:

@@ -47,7 +47,8 @@ class Supervisor:
         self._listener = Listener(
             self._work,
             lambda ids: self._cancel(UUID(text) for text in ids),
-            # A renewal tells of each claim whether its job is to be cancelled.
+            # A renewal tells of each claim whether its job is to be cancelled, and the heartbeat
+            # after it whether this worker is to stop.
             self._renewer.loop.wake,
         )
         self._watcher = Watcher() if options.reload else None

@@ -593,3 +593,27 @@ def hold_connected(context: JobContext, folder: str, label: str) -> int:
     pid = session.func()[0]
     hold.func(context, folder, label)
     return pid
+
+
+# Those that not every worker takes.
+
+
+@job(takes_context=True, requires="gpu")
+def on_gpu(context: JobContext, folder: str) -> None:
+    """Note the run; only a worker with the capability has it."""
+    Notes(folder).add("run", worker=context.job.worker)
+
+
+def _is_welcome(row: Job) -> bool:
+    Notes(row.args[0]).add("asked", by=os.environ.get("WORKER"))
+    return os.environ.get("ACCEPTS") == "yes"
+
+
+@job(accept=_is_welcome, backoff=AT_ONCE)
+def picky(folder: str, failures: int = 0) -> str:
+    """Run only where the environment says so, after failing so often."""
+    notes = Notes(folder)
+    notes.add("run", by=os.environ.get("WORKER"))
+    if len(notes.read("run")) <= failures:
+        raise ValueError("not yet")
+    return os.environ.get("WORKER", "")

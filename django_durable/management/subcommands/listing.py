@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from django_durable import inspection
+from django_durable import inspection, operations
 from django_durable.durations import format_duration
 from django_durable.management.subcommands.base import Report, Subcommand
 from django_durable.management.subcommands.filters import add_filters, filtered
@@ -81,14 +81,36 @@ def _age(seconds: float | None) -> str:
 
 
 class Workers(Subcommand):
-    """Show the workers."""
+    """Show the workers, or ask some to stop."""
 
     name = "workers"
-    help = "List the workers, the living first."
+    help = "List the workers, the living first; or ask some of them to stop."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare whom to ask."""
+        parser.add_argument(
+            "--drain",
+            action="append",
+            metavar="NAME",
+            default=[],
+            help="ask the living workers of this name (or incarnation) to finish what they run and"
+            " end, and list these (may be repeated)",
+        )
 
     def run(self, options: dict[str, Any]) -> Report:
-        """Read them."""
-        return Report([_worker(state) for state in inspection.worker_states()])
+        """Read them; or ask, and read those that were asked."""
+        names: list[str] = options["drain"]
+        if not names:
+            return Report([_worker(state) for state in inspection.worker_states()])
+        meant = [state.worker for state in inspection.worker_states() if state.alive]
+        meant = [each for each in meant if {each.name, str(each.pk)} & set(names)]
+        operations.drain_workers([worker.pk for worker in meant])
+        answer = {text for worker in meant for text in (worker.name, str(worker.pk))}
+        asked = {worker.pk for worker in meant}
+        return Report(
+            [_worker(state) for state in inspection.worker_states() if state.worker.pk in asked],
+            problems=[f"no living worker is called {n!r}" for n in names if n not in answer],
+        )
 
     def show(self, document: Any, page: Page) -> None:
         """Write a table."""
