@@ -33,32 +33,29 @@ class Template:
         self._names = payloads.argument_names(self._func, takes_context=self._takes_context)
         self._limit = conf.max_payload
         self._key = call.value("concurrency_key")
-        self._shared: dict[str, Any] = {
-            "name": call.job_type.name,
-            "queue_name": call.value("queue_name"),
-            "requires": call.value("requires"),
-            "priority": call.value("priority"),
-            "metadata": call.overrides.get("metadata", {}),
-            "options": _stored_options(call),
-            "max_attempts": call.value("max_attempts"),
-            "run_after": None if is_delay else run_after,
-            "delay": run_after if is_delay else NOW,
-            "on_duplicate": call.overrides.get("on_duplicate", OnDuplicate.RETURN_EXISTING),
-        }
         # Jobs of equal groups can be stored by one statement.
-        self.group = tuple(self._shared.values())
-        self._shared["idempotency_key"] = call.overrides.get("idempotency_key")
+        self.group = (
+            call.job_type.name,
+            call.value("queue_name"),
+            call.value("requires"),
+            call.value("priority"),
+            call.overrides.get("metadata", {}),
+            _stored_options(call),
+            call.value("max_attempts"),
+            None if is_delay else run_after,
+            run_after if is_delay else NOW,
+            call.overrides.get("on_duplicate", OnDuplicate.RETURN_EXISTING),
+        )
+        self._shared: tuple[Any, ...] = (*self.group, call.overrides.get("idempotency_key"))
 
     def new(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> store.NewJob:
         """Bind, check and encode the arguments; raises `TypeError` and `PayloadError`."""
         payloads.bind_arguments(self._func, args, kwargs, takes_context=self._takes_context)
-        args_text, kwargs_text = payloads.encode_arguments(
-            args, kwargs, names=self._names, limit=self._limit
-        )
+        texts = payloads.encode_arguments(args, kwargs, names=self._names, limit=self._limit)
         key = self._key
         if callable(key):
             key = concurrency_key_text("concurrency_key", key(*args, **kwargs))
-        return store.NewJob(args=args_text, kwargs=kwargs_text, concurrency_key=key, **self._shared)
+        return store.NewJob._make((*self._shared, *texts, key, None))
 
 
 def new_job(call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> store.NewJob:
@@ -73,6 +70,9 @@ def _stored_options(call: Call) -> dict[str, Any]:
         stored["timeout"] = None if timeout is None else timeout.total_seconds()
     if "backoff" in call.overrides:
         stored["backoff"] = call.overrides["backoff"].to_json()
+    start_within = call.job_type.options.start_within
+    if start_within is not None:
+        stored["start_within"] = start_within.total_seconds()
     return stored
 
 
@@ -217,7 +217,9 @@ def _store_many(
     db: BaseDatabaseWrapper, news: Sequence[store.NewJob], groups: Sequence[tuple[Any, ...]]
 ) -> list[store.Enqueued]:
     """Insert in the order of the keys, the lock order of two callers with the same ones."""
-    places = sorted(range(len(news)), key=lambda place: news[place].idempotency_key or "")
+    places: Sequence[int] = range(len(news))
+    if any(new.idempotency_key is not None for new in news):
+        places = sorted(places, key=lambda place: news[place].idempotency_key or "")
     outcomes: dict[int, store.Enqueued] = {}
     for _shared, group in groupby(places, key=lambda place: groups[place]):
         members = list(group)
@@ -230,6 +232,10 @@ def _store_many(
 
 def one_call(call: Call, entry: Sequence[Any]) -> tuple[Call, Sequence[Any], Mapping[str, Any]]:
     """Read one entry of `enqueue_many`; raises `TypeError` for what is none."""
+    if type(entry) is tuple and len(entry) == 2:
+        args, kwargs = entry
+        if type(args) is tuple and type(kwargs) is dict:
+            return call, args, kwargs
     if not _is_list(entry) or not 1 <= len(entry) <= 3:
         raise _no_call(entry)
     args, kwargs, options = (*entry, {}, {})[:3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import time
 from uuid import UUID
@@ -12,21 +13,33 @@ _last = 0
 
 
 def uuid7() -> UUID:
-    """Return a new UUIDv7, greater than every one that this process made before.
+    """Return a new UUIDv7, greater than every one that this process made before."""
+    return uuid7s(1)[0]
+
+
+def uuid7s(count: int) -> list[UUID]:
+    """Return so many new UUIDv7, rising, each greater than every one that this process made before.
 
     The 48-bit millisecond is followed by a 12-bit fraction of it (RFC 9562, section 6.2, method 3)
     and 62 random bits. A clock that stands still or steps back is overtaken by counting on.
     """
     global _last
     # 60 bits: the millisecond and 1/4096ths of it.
-    ticks = time.time_ns() * 4096 // 1_000_000
+    first = time.time_ns() * 4096 // 1_000_000
     with _lock:
-        if ticks <= _last:
-            ticks = _last + 1
-        _last = ticks
-    tail = int.from_bytes(os.urandom(8)) & 0x3FFF_FFFF_FFFF_FFFF
-    value = (ticks >> 12) << 80 | 0x7 << 76 | (ticks & 0xFFF) << 64 | 0b10 << 62 | tail
-    return UUID(int=value)
+        first = max(first, _last + 1)
+        _last = first + count - 1
+    tails = struct.unpack(f"{count}Q", os.urandom(8 * count))
+    return [
+        UUID(
+            int=(ticks >> 12) << 80
+            | 0x7 << 76
+            | (ticks & 0xFFF) << 64
+            | 0b10 << 62
+            | tail & 0x3FFF_FFFF_FFFF_FFFF
+        )
+        for ticks, tail in enumerate(tails, first)
+    ]
 
 
 def _forget_after_fork() -> None:

@@ -229,6 +229,27 @@ def test_stored_text_stays_readable_by_later_versions(value: Any, text: str) -> 
     assert identity(decode(text)) == identity(value)
 
 
+FLAT = st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from([10**700, 1.5, "$"])
+
+
+@given(st.lists(FLAT), st.dictionaries(st.text() | st.just("$"), FLAT))
+def test_arguments_without_containers_have_the_text_of_any_other(
+    args: list[Any], kwargs: dict[str, Any]
+) -> None:
+    def slow(value: Any) -> str | None:
+        try:
+            return encode(value, where="", limit=None)
+        except PayloadError:
+            return None
+
+    texts = slow(args), slow(kwargs)
+    if None in texts:
+        with pytest.raises(PayloadError):
+            encode_arguments(args, kwargs, names=(), limit=None)
+    else:
+        assert encode_arguments(args, kwargs, names=(), limit=None) == texts
+
+
 @pytest.mark.django_db
 def test_text_comes_back_from_postgresql_as_it_was() -> None:
     naive = datetime(2026, 1, 1)  # noqa: DTZ001

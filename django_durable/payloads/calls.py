@@ -9,7 +9,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_durable.exceptions import PayloadError
-from django_durable.payloads.writing import Refused, Writer, bytes_of, encode
+from django_durable.payloads.writing import (
+    Refused,
+    Writer,
+    bytes_of,
+    encode,
+    flat_dict,
+    flat_list,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -96,6 +103,12 @@ def encode_arguments(
     Both together count against `limit`. Raise PayloadError as `encode` does, naming the argument;
     `names` are those of the positional parameters.
     """
+    args_text, kwargs_text = flat_list(args), flat_dict(kwargs)
+    if args_text is not None and kwargs_text is not None:
+        # Nearly every call. What is refused is looked at below, where the culprit is found.
+        size = bytes_of(args_text) + bytes_of(kwargs_text)
+        if limit is None or size <= limit:
+            return args_text, kwargs_text
     writer = Writer(limit)
     try:
         args_text = writer.text(list(args)) if args else "[]"

@@ -19,8 +19,9 @@ from django_durable.exceptions import PayloadError
 from django_durable.payloads.reading import TAG, find_enum
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+_json_text = json.encoder.encode_basestring
 MAX_NESTING = 200
 # Python limits the digits of the ints it reads and writes, but never below 640 of them.
 _DECIMAL_INTS = 1 << 2000
@@ -112,6 +113,41 @@ class Writer:
             raise
         self.depth -= 1
         return forms
+
+
+def flat_list(values: Sequence[object]) -> str | None:
+    """Return the text of a list of nothing but texts, small ints, bools and None; else None.
+
+    It is what `Writer` makes of it, in a fraction of the time.
+    """
+    texts = [_flat(value) for value in values]
+    return None if None in texts else f"[{','.join(texts)}]"  # type: ignore[arg-type]
+
+
+def flat_dict(values: Mapping[str, object]) -> str | None:
+    """Return the text of a dict of nothing but what `flat_list` takes; else None."""
+    texts: list[str] = []
+    for key, value in values.items():
+        key_text = _flat(key) if type(key) is str and key != TAG else None
+        text = _flat(value)
+        if key_text is None or text is None:
+            return None
+        texts.append(f"{key_text}:{text}")
+    return "{" + ",".join(texts) + "}"
+
+
+def _flat(value: object) -> str | None:
+    kind = type(value)
+    if kind is int:
+        return repr(value) if -_DECIMAL_INTS < value < _DECIMAL_INTS else None  # type: ignore[operator]
+    if kind is str:
+        # Printable text has neither a NUL nor half of a surrogate pair.
+        return _json_text(value) if value.isprintable() else None  # type: ignore[attr-defined, arg-type]
+    if value is None:
+        return "null"
+    if kind is bool:
+        return "true" if value else "false"
+    return None
 
 
 def bytes_of(text: str) -> int:

@@ -6,43 +6,42 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.choices import LIVE, JobStatus, OnDuplicate
 from django_durable.store.base import atomic, literal, quoted, rows
-from django_durable.uuid7 import uuid7
+from django_durable.uuid7 import uuid7, uuid7s
 
 # First half of the advisory locks of the package ("dd", then what the lock is for).
 LOCK_NAMESPACE = 0x64640000
 LOCK_TREE = 3
 
 
-@dataclass(frozen=True)
-class NewJob:
+class NewJob(NamedTuple):
     """Hold all that one INSERT needs; `args` and `kwargs` are encoded."""
 
     name: str
     queue_name: str
     requires: str | None
     priority: int
-    args: str
-    kwargs: str
     metadata: dict[str, str]
     options: dict[str, Any]
     max_attempts: int | None
     run_after: datetime | None
     delay: timedelta
-    idempotency_key: str | None
     on_duplicate: OnDuplicate
+    idempotency_key: str | None
+    args: str
+    kwargs: str
     concurrency_key: str | None
     delivery_id: UUID | None = None
 
     def params(self) -> dict[str, Any]:
         """Return the columns as parameters of a statement."""
-        params = dict(vars(self))
+        params = self._asdict()
         del params["on_duplicate"]
         params["metadata"] = json.dumps(self.metadata) if self.metadata else "{}"
         params["options"] = json.dumps(self.options) if self.options else "{}"
@@ -50,15 +49,14 @@ class NewJob:
 
     def as_row(self) -> dict[str, Any]:
         """Return the columns as a JSON object."""
-        row = dict(vars(self))
+        row = self._asdict()
         del row["on_duplicate"], row["delivery_id"]
         row["run_after"] = None if self.run_after is None else self.run_after.isoformat()
         row["delay"] = self.delay.total_seconds()
         return row
 
 
-@dataclass(frozen=True)
-class Enqueued:
+class Enqueued(NamedTuple):
     """Say which job an enqueue came to, and whether it made it.
 
     `refused` says that the mode forbids another job beside this one.
@@ -144,21 +142,23 @@ def enqueue_many(db: BaseDatabaseWrapper, news: Sequence[NewJob]) -> list[Enqueu
     All differ only in arguments and keys. The caller opens the transaction, and brings the jobs
     in the order of their keys: two callers with the same keys could else wait for each other.
     """
-    ids = [uuid7() for _ in news]
+    ids = uuid7s(len(news))
     shared = news[0].params()
     del shared["delivery_id"], shared["idempotency_key"], shared["concurrency_key"]
-    keyed = any(new.idempotency_key is not None for new in news)
     # Arrays as literals: their adaptation, value by value, would cost more than the INSERT.
     shared.update(
         ids=literal([job_id.hex for job_id in ids]),
         args=literal([quoted(new.args) for new in news]),
         kwargs=literal([quoted(new.kwargs) for new in news]),
-        keys=literal([_nullable(new.idempotency_key) for new in news]),
         concurrency_keys=literal([_nullable(new.concurrency_key) for new in news]),
-        keyed=keyed,
     )
-    enqueued_at, run_after, made = rows(db, "enqueue_many", **shared)[0]
-    born = set(made or ()) if keyed else set(ids)
+    keys = [new.idempotency_key for new in news]
+    if not any(key is not None for key in keys):
+        ((enqueued_at, run_after),) = rows(db, "enqueue_many", **shared)
+        return [Enqueued(job_id, True, enqueued_at, run_after) for job_id in ids]
+    shared["keys"] = literal([_nullable(key) for key in keys])
+    ((enqueued_at, run_after, made),) = rows(db, "enqueue_many_keyed", **shared)
+    born = set(made or ())
     return [
         Enqueued(job_id, True, enqueued_at, run_after) if job_id in born else enqueue(db, new)
         for job_id, new in zip(ids, news, strict=True)
@@ -185,7 +185,7 @@ def bear_many(
     Holds the tree's lock, shared, to the end of the transaction: a cancel of the tree that comes
     later sees the children, one that came first is seen here.
     """
-    ids = [uuid7() for _ in news]
+    ids = uuid7s(len(news))
     with atomic(db):
         rows(db, "share_tree", namespace=LOCK_NAMESPACE + LOCK_TREE, root=root)
         if parent == root:
@@ -223,6 +223,8 @@ class Replayed:
     id: UUID | None
     queue_name: str = ""
     already: bool = False
+    # The undo job that has not ended yet.
+    undoing: UUID | None = None
 
 
 def replay(
@@ -238,18 +240,20 @@ def replay(
 ) -> Replayed:
     """Make a new READY job of a dead one and mark the dead letter, in one transaction.
 
-    The lock on the dead job decides between two replays; the second finds the letter marked. The
-    idempotency key moves to the new job. With `copy` it has the checkpoints that the dead one
-    earned, those before ordinal `copy_before` only if that is given.
+    The lock on the dead job decides between two replays; the second finds the letter marked. It
+    decides, too, between the replay of a job and that of its undo job. The idempotency key moves to
+    the new job. With `copy` it has the checkpoints that the dead one earned, those before ordinal
+    `copy_before` only if that is given, and it is the new one now that would take them back.
     """
     with atomic(db):
         locked = rows(db, "lock_letter", letter=letter)
         found = rows(db, "read_letter", letter=letter) if locked else []
         if not found:
             return Replayed(None)
-        ((dead,),), ((already, key),) = locked, found
-        if already:
-            return Replayed(None, already=True)
+        (dead,) = (job for job, is_dead in locked if is_dead)
+        already, key, undoing = found[0]
+        if already or undoing is not None:
+            return Replayed(None, already=already, undoing=undoing)
         new = uuid7()
         if key is not None:
             rows(db, "free_key", id=dead)
@@ -264,7 +268,8 @@ def replay(
             idempotency_key=key,
         )[0][1]
         if copy:
-            rows(db, "copy_checkpoints", new=new, old=dead, before=copy_before)
+            rows(db, "copy_checkpoints", new=new, old=dead, before=copy_before, undo=True)
+            rows(db, "hand_on_undo", old=dead, before=copy_before)
         rows(db, "mark_replayed", letter=letter, new=new, by=by)
     return Replayed(new, queue)
 
@@ -278,12 +283,15 @@ def fork(
     copy: bool = False,
     copy_before: int | None = None,
 ) -> Replayed:
-    """Make a new READY job like another one; the old one and its key stay as they are."""
+    """Make a new READY job like another one; the old one and its key stay as they are.
+
+    What it copies is the old one's to take back.
+    """
     with atomic(db):
         new = uuid7()
         made = rows(db, "fork", id=new, old=old, args=args, kwargs=kwargs)
         if not made:
             return Replayed(None)
         if copy:
-            rows(db, "copy_checkpoints", new=new, old=old, before=copy_before)
+            rows(db, "copy_checkpoints", new=new, old=old, before=copy_before, undo=False)
     return Replayed(new, made[0][0])

@@ -18,9 +18,11 @@ from django_durable.worker.options import WorkerOptions
 
 logger = logging.getLogger("django_durable.worker")
 
-# A child that dies again and again right after its start is started less and less often.
+# A child that dies again and again right after its start is started less and less often. One that
+# got as far as to run jobs most likely died of one of them: the others must not wait for long.
 FIRST_RESTART = 0.1
 LONGEST_RESTART = 30.0
+LONGEST_RESTART_WHEN_READY = 1.0
 HEALTHY_AFTER = 10.0
 # The child's main thread runs several times a second, unless C code holds the interpreter.
 QUIET_AFTER = 1.5
@@ -199,6 +201,8 @@ class Place:
         if failed:
             if time.monotonic() - child.started > HEALTHY_AFTER:
                 self._restart_pause = FIRST_RESTART
-            self._restart_at = time.monotonic() + self._restart_pause
-            self._restart_pause = min(self._restart_pause * 2, LONGEST_RESTART)
+            longest = LONGEST_RESTART_WHEN_READY if child.is_ready else LONGEST_RESTART
+            pause = min(self._restart_pause, longest)
+            self._restart_at = time.monotonic() + pause
+            self._restart_pause = min(pause * 2, longest)
         self.share()

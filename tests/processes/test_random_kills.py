@@ -32,7 +32,6 @@ class Massacre:
             self.add_worker()
         self.made = 0
         self.killed: dict[str, datetime] = {}
-        self.children_killed: Counter[str] = Counter()
 
     def add_worker(self) -> None:
         name = f"worker {self.random.getrandbits(32)}"
@@ -54,10 +53,7 @@ class Massacre:
         self.rest()
         name = self.random.choice(busy)
         worker = self.workers[name]
-        self.children_killed[name] += 1
-        # A worker whose children die time and again starts new ones ever more slowly.
-        is_worn = self.children_killed[name] > 5
-        how = self.random.choice(["supervisor", "all"] + ["child"] * (0 if is_worn else 2))
+        how = self.random.choice(["supervisor", "all", "child", "child"])
         pids = {"child": worker.children(), "supervisor": [worker.pid], "all": worker.family()}
         for pid in pids[how]:
             with suppress(ProcessLookupError):
