@@ -468,6 +468,8 @@ def _metadata(name: str, value: Any) -> dict[str, str]:
             raise ValueError(f"{name} must be a dict of str; {item!r:.100} is none")
         if not _is_storable(item):
             raise ValueError(f"{name} has a character that can't be stored: {item!r:.100}")
+    if "undo" in value:
+        raise ValueError(f"{name} can't have the key 'undo', which makes an undo job")
     return dict(value)
 
 

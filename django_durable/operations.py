@@ -109,7 +109,6 @@ def replay(
 ) -> Job:
     """Make a new job of a dead one; see `DeadLetter.replay`. `by` says who did."""
     db = _connection(letter._state.db)
-    _refuse_while_undoing(letter)
     replayed = store.replay(
         db,
         letter.pk,
@@ -121,18 +120,14 @@ def replay(
     )
     if replayed.already:
         raise AlreadyReplayed(f"the dead letter of {letter.job_id} has been replayed already")
+    if replayed.undoing is not None:
+        raise DurableError(
+            f"{letter.job_id} can be replayed once its undo job {replayed.undoing} has ended"
+        )
     if replayed.id is None:
         raise DeadLetter.DoesNotExist(f"the dead letter {letter.pk} is gone")
     letter.refresh_from_db()
     return _announced(db, replayed)
-
-
-def _refuse_while_undoing(letter: DeadLetter) -> None:
-    undoing = letter.job.children.filter(metadata__has_key="undo", finished_at__isnull=True).first()
-    if undoing is not None:
-        raise DurableError(
-            f"{letter.job_id} can be replayed once its undo job {undoing.pk} has ended"
-        )
 
 
 def _announced(db: BaseDatabaseWrapper, made: store.Replayed) -> Job:

@@ -81,7 +81,7 @@ class StepRun:
         self.started = time.monotonic()
         func = self.func
         if inspect.iscoroutinefunction(func):
-            func = async_to_sync(func)
+            func = async_to_sync(self._in_time)
         with inside_step():
             return func(*self.args, **self.kwargs)
 
@@ -203,17 +203,21 @@ class StepRun:
 
     async def _acall(self) -> Any:
         self.started = time.monotonic()
-        limit = self.policy.timeout
         with inside_step():
             if not inspect.iscoroutinefunction(self.func):
                 return await sync_to_async(self.func)(*self.args, **self.kwargs)
-            try:
-                async with asyncio.timeout(None if limit is None else limit.total_seconds()):
-                    return await self.func(*self.args, **self.kwargs)
-            except TimeoutError as error:
-                if limit is not None and time.monotonic() - self.started >= limit.total_seconds():
-                    raise _overrun(limit) from error
-                raise
+            return await self._in_time(*self.args, **self.kwargs)
+
+    async def _in_time(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the async function, and cancel it when its time is over."""
+        limit = self.policy.timeout
+        try:
+            async with asyncio.timeout(None if limit is None else limit.total_seconds()) as timer:
+                return await self.func(*args, **kwargs)
+        except TimeoutError as error:
+            if limit is not None and timer.expired():
+                raise _overrun(limit) from error
+            raise
 
 
 def _overrun(limit: timedelta) -> JobTimeout:

@@ -1,4 +1,5 @@
--- Give a new job the succeeded checkpoints of an old one, up to the named step, and its signals.
+-- Give a new job the succeeded checkpoints of an old one, up to the named step, and its signals; and
+-- with `undo` what there is to take back.
 WITH signals AS (
     INSERT INTO durable_signal (job_id, name, payload, received_at)
     SELECT %(new)s::uuid, name, payload, received_at FROM durable_signal WHERE job_id = %(old)s
@@ -9,7 +10,8 @@ INSERT INTO durable_step (
 )
 SELECT
     %(new)s::uuid, s.kind, s.name, s.ordinal, s.status, s.value, s.error_class, s.message,
-    s.started_at, s.finished_at, s.wake_at, s.tries, s.child_id, s.undo_name, s.undo_call
+    s.started_at, s.finished_at, s.wake_at, s.tries, s.child_id,
+    CASE WHEN %(undo)s THEN s.undo_name END, CASE WHEN %(undo)s THEN s.undo_call END
 FROM durable_step AS s
 WHERE
     s.job_id = %(old)s AND s.status = 'succeeded' AND NOT s.compensated

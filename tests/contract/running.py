@@ -50,7 +50,7 @@ class Runner:
         """Run a claimed job and return what it came to, unrecorded."""
         job_type = registry.get(claim.name)
         context = JobContext(claim, job_type, execution.timeout_of(claim.options, job_type))
-        if job_type.is_async:
+        if context.is_async:
             outcome: Outcome = async_to_sync(execution.aexecute)(context)
             return outcome
         return execution.execute(context)

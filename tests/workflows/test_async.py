@@ -160,7 +160,8 @@ def test_a_timeout_of_a_signal_is_raised(advance: Any) -> None:
     assert value_of(job) == "timeout"
 
 
-def test_a_steps_own_timeout_cancels_it_and_the_policy_tries_again() -> None:
+@pytest.mark.parametrize("kind", ["async", "plain", "atomic"])
+def test_a_steps_own_timeout_cancels_it_and_the_policy_tries_again(kind: str) -> None:
     calls: list[str] = []
 
     @step(timeout=timedelta(milliseconds=20), max_attempts=2, backoff=AT_ONCE)
@@ -173,15 +174,24 @@ def test_a_steps_own_timeout_cancels_it_and_the_policy_tries_again() -> None:
             raise
 
     @workflow(retry_on=ConnectionError)
-    async def flow(context: JobContext) -> str:
+    async def async_flow(context: JobContext) -> str:
         try:
             await context.astep("slow", slow)
         except JobTimeout as error:
             return str(error)
         return "no error"
 
-    job = flow.enqueue()
-    go(flow)
+    @workflow(retry_on=ConnectionError)
+    def flow(context: JobContext) -> str:
+        verb = context.step if kind == "plain" else context.atomic_step
+        try:
+            verb("slow", slow)
+        except JobTimeout as error:
+            return str(error)
+        return "no error"
+
+    job = (async_flow if kind == "async" else flow).enqueue()
+    go(flow, async_flow)
     assert "0.02 s" in value_of(job)
     assert calls == ["call", "cancelled"] * 2
     assert checkpoints(job) == [("step", "slow", "failed")]

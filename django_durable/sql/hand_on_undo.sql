@@ -1,0 +1,5 @@
+-- Leave it to a new job to take back what was copied to it.
+UPDATE durable_step SET undo_name = NULL, undo_call = NULL
+WHERE
+    job_id = %(old)s AND undo_name IS NOT NULL AND status = 'succeeded' AND NOT compensated
+    AND (%(before)s::int IS NULL OR ordinal < %(before)s::int)

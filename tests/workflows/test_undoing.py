@@ -1,0 +1,389 @@
+"""Undo jobs: what a dead or cancelled job has earned is taken back, in reverse order."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from django_durable import DurableError, JobContext, PermanentFailure, step, store, workflow
+from django_durable.models import DeadLetter, Job
+from django_durable.operations import current_keep
+from tests.contract.running import Runner
+from tests.workflows.driving import (
+    AT_ONCE,
+    HOUR,
+    FlakyError,
+    checkpoints,
+    context_of,
+    fresh,
+    go,
+    go_one,
+)
+
+pytestmark = pytest.mark.django_db
+
+# What was taken back, and which purchases resist it: how often, and with which error.
+taken: list[Any] = []
+resisting: dict[str, tuple[int, type[Exception]]] = {}
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> None:
+    taken.clear()
+    resisting.clear()
+
+
+def take_back(receipt: str, name: str, price: int = 0) -> None:
+    """Take a purchase back, unless it resists."""
+    times, error = resisting.get(name, (0, FlakyError))
+    if times:
+        resisting[name] = (times - 1, error)
+        raise error(name)
+    taken.append((receipt, name, price))
+
+
+@step(compensate=take_back)
+def buy(name: str, price: int = 0) -> str:
+    """Buy something; return the receipt."""
+    return f"receipt of {name}"
+
+
+@workflow(name="undoing.shop", max_attempts=2, backoff=AT_ONCE)
+def shop(context: JobContext, end: str) -> str:
+    """Buy three things, and end as the test says."""
+    context.step("bread", buy, "bread")
+    context.step("look", len, "abc")
+    context.atomic_step("milk", buy, "milk", price=2)
+    if end == "broken":
+        raise FlakyError("broken")
+    if end == "refused":
+        raise PermanentFailure("refused")
+    if end == "waiting":
+        context.wait_for_signal("word")
+    context.step("wine", buy, "wine", 9)
+    return "done"
+
+
+def undo_of(job: Job) -> Job:
+    """Return the undo job of a job."""
+    undo: Job = Job.all_objects.get(metadata__undo=str(job.pk), parent=job)
+    return undo
+
+
+def made(end: str, **options: Any) -> Job:
+    """Return a job that has run until it ended or waits."""
+    job = shop.using(**options).enqueue(end)
+    for _ in range(job.max_attempts or 1):
+        go_one(shop)
+        if fresh(job).status != "READY":
+            break
+    return fresh(job)
+
+
+def lose(job: Job) -> None:
+    """Let the worker of a running job die."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE durable_job SET lease_until = '2020-01-01'"
+            " WHERE id = %s AND status = 'RUNNING'",
+            [job.pk],
+        )
+    store.rescue(connection, current_keep())
+
+
+MILK, BREAD = ("receipt of milk", "milk", 2), ("receipt of bread", "bread", 0)
+BOTH = [("compensation", "milk", "succeeded"), ("compensation", "bread", "succeeded")]
+
+
+@pytest.mark.parametrize(("end", "reason"), [("broken", "exhausted"), ("refused", "permanent")])
+def test_a_death_is_final_at_once_and_taken_back_in_reverse_order(end: str, reason: str) -> None:
+    job = made(end)
+    assert (job.status, job.dead_letter.reason) == ("DEAD", reason)
+    undo = undo_of(job)
+    assert (undo.status, undo.name, undo.root, undo.attempt) == ("READY", job.name, job, 0)
+    assert undo.metadata == {"undo": str(job.pk)}
+    assert taken == []
+    go(shop)
+    undo.refresh_from_db()
+    assert (undo.status, undo.return_value) == ("SUCCESSFUL", 2)
+    assert taken == [MILK, BREAD]
+    assert checkpoints(undo) == BOTH
+    assert fresh(job).status == "DEAD"
+    assert not Job.all_objects.filter(metadata__undo=str(undo.pk)).exists()
+
+
+def test_a_lost_last_attempt_is_taken_back_too() -> None:
+    job = shop.using(max_attempts=1).enqueue("ends")
+    context = context_of(Runner(shop).take())
+    context.step("bread", buy, "bread")
+    lose(job)
+    assert fresh(job).dead_letter.reason == "lost"
+    go(shop)
+    assert taken == [BREAD]
+    assert checkpoints(undo_of(job)) == BOTH[1:]
+
+
+def test_a_cancel_of_a_parked_job_takes_back() -> None:
+    job = made("waiting")
+    assert job.status == "WAITING"
+    assert job.cancel("enough") == "cancelled"
+    assert undo_of(job).status == "READY"
+    go(shop)
+    assert fresh(job).status == "CANCELLED"
+    assert taken == [MILK, BREAD]
+
+
+def test_a_running_job_that_is_cancelled_takes_back() -> None:
+    @workflow
+    def flow(context: JobContext) -> None:
+        context.step("bread", buy, "bread")
+        assert fresh(context.job).cancel() == "requested"
+        context.check_cancelled()
+
+    job = flow.enqueue()
+    go(flow)
+    assert fresh(job).status == "CANCELLED"
+    assert taken == [BREAD]
+
+
+def test_a_success_is_not_taken_back_nor_what_nothing_was_bought_in() -> None:
+    @workflow(max_attempts=1)
+    def idle(context: JobContext) -> None:
+        context.step("look", len, "abc")
+        raise FlakyError
+
+    done = made("ends")
+    assert done.status == "SUCCESSFUL"
+    idle.enqueue()
+    go(idle, shop)
+    assert taken == []
+    assert not Job.all_objects.filter(metadata__has_key="undo").exists()
+
+
+def test_a_compensation_that_fails_is_tried_again_and_the_order_kept() -> None:
+    resisting["milk"] = (1, FlakyError)
+    job = made("refused")
+    go_one(shop)
+    undo = undo_of(job)
+    assert (undo.status, undo.attempt, taken) == ("READY", 1, [])
+    go(shop)
+    assert taken == [MILK, BREAD]
+    assert undo_of(job).attempt == 2
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_a_policy_of_the_compensation_counts_its_own_tries(times: int) -> None:
+    @step(max_attempts=3, backoff=AT_ONCE)
+    def give_back(receipt: str, name: str) -> None:
+        take_back(receipt, name)
+
+    @step(compensate=give_back)
+    def borrow(name: str) -> str:
+        return name
+
+    @workflow(max_attempts=1)
+    def flow(context: JobContext) -> None:
+        context.step("bread", borrow, "bread")
+        context.step("book", borrow, "book")
+        raise FlakyError
+
+    resisting["book"] = (times, FlakyError)
+    job = flow.enqueue()
+    go(flow)
+    assert taken[-1][1] == "bread"
+    assert undo_of(job).status == ("SUCCESSFUL" if times == 2 else "DEAD")
+    assert undo_of(job).steps.get(name="book").tries == min(times, 3)
+
+
+def test_an_undo_job_that_crashed_goes_on_where_it_was() -> None:
+    job = made("refused")
+    undo = undo_of(job)
+    runner = Runner(shop)
+    claim = runner.take()
+    resisting["bread"] = (1, KeyboardInterrupt)  # type: ignore[assignment]
+    # It ends before the second compensation is recorded, and nothing of its end is.
+    runner.execute(claim)
+    assert taken == [MILK]
+    lose(undo)
+    assert [attempt.outcome for attempt in undo.attempts.all()] == ["lost"]
+    go(shop)
+    assert taken == [MILK, BREAD]
+    assert checkpoints(undo) == BOTH
+
+
+def test_one_that_fails_for_good_is_recorded_and_the_others_are_taken_back() -> None:
+    resisting["milk"] = (1, PermanentFailure)
+    job = made("refused")
+    go(shop)
+    undo = undo_of(job)
+    assert taken == [BREAD]
+    assert undo.status == "DEAD"
+    assert undo.dead_letter.message == "could not be taken back: milk"
+    assert checkpoints(undo) == [("compensation", "milk", "failed"), BOTH[1]]
+    # To be replayed like any other: only what was not taken back is.
+    again = undo.dead_letter.replay()
+    go(shop)
+    assert taken == [BREAD, MILK]
+    assert fresh(again).status == "SUCCESSFUL"
+
+
+def test_after_the_last_attempt_what_may_be_mended_is_recorded_as_failed() -> None:
+    resisting["milk"] = (2, FlakyError)
+    job = made("refused")
+    go(shop)
+    undo = undo_of(job)
+    assert (undo.status, undo.attempt) == ("DEAD", 2)
+    assert checkpoints(undo) == [("compensation", "milk", "failed"), BOTH[1]]
+    assert taken == [BREAD]
+
+
+def test_code_without_the_compensation_is_a_failure_that_says_so() -> None:
+    @workflow(max_attempts=1)
+    def flow(context: JobContext) -> None:
+        context.step("gone", buy, "bread")
+        raise FlakyError
+
+    job = flow.enqueue()
+    go_one(flow)
+    job.steps.update(undo_name="no.module.no_step")
+    go(flow)
+    assert "has no compensation" in undo_of(job).steps.get().message
+
+
+# Replays.
+
+
+def test_a_job_is_not_replayed_before_its_undo_job_has_ended() -> None:
+    job = made("refused")
+    with pytest.raises(DurableError, match=str(undo_of(job).pk)):
+        job.dead_letter.replay()
+    assert DeadLetter.objects.replay() == []
+    go(shop)
+    # A replay earns anew what was taken back, and keeps the rest.
+    again = job.dead_letter.replay()
+    assert checkpoints(again) == [("step", "look", "succeeded")]
+
+
+def test_a_job_is_not_replayed_while_its_undo_job_is_replayed() -> None:
+    resisting["milk"] = (1, PermanentFailure)
+    job = made("refused")
+    go(shop)
+    again = undo_of(job).dead_letter.replay()
+    with pytest.raises(DurableError, match=str(again.pk)):
+        job.dead_letter.replay()
+    go(shop)
+    assert job.dead_letter.replay().status == "READY"
+
+
+def test_what_a_replay_goes_by_is_its_own_to_take_back() -> None:
+    resisting["milk"] = (1, PermanentFailure)
+    job = made("refused")
+    go(shop)
+    again = job.dead_letter.replay()
+    assert ("step", "milk", "succeeded") in checkpoints(again)
+    # The old undo job comes too late for the milk, which is not sold twice.
+    late = undo_of(job).dead_letter.replay()
+    runner = Runner(shop)
+    for claim in runner.claim():
+        runner.record(runner.execute(claim))
+    assert fresh(late).return_value == 1
+    assert taken == [BREAD]
+    # The replay bought bread anew; all that it has is taken back when it dies, too.
+    assert fresh(again).status == "DEAD"
+    go(shop)
+    assert taken == [BREAD, BREAD, MILK]
+
+
+def test_a_replay_with_new_arguments_leaves_the_old_purchases_to_the_old_undo_job() -> None:
+    resisting["milk"] = (1, PermanentFailure)
+    job = made("refused")
+    go(shop)
+    again = job.dead_letter.replay(args=["ends"])
+    undo_of(job).dead_letter.replay()
+    go(shop)
+    assert fresh(again).return_value == "done"
+    assert taken == [BREAD, MILK]
+
+
+def test_a_fork_does_not_take_back_what_the_old_job_has_earned() -> None:
+    job = made("waiting")
+    fork = job.fork(from_step="milk", args=["refused"])
+    go(shop)
+    assert fresh(fork).status == "DEAD"
+    assert taken == [MILK]
+    assert fresh(job).status == "WAITING"
+
+
+# Where it is born, and who cancels it.
+
+
+def test_an_undo_job_is_born_whatever_the_depth(settings: Any) -> None:
+    settings.DURABLE_MAX_DEPTH = 1
+
+    @workflow
+    def parent(context: JobContext) -> None:
+        context.call("shop", shop, "refused")
+
+    job = parent.enqueue()
+    go(parent, shop)
+    child = job.children.get()
+    assert (child.depth, undo_of(child).depth) == (1, 2)
+    assert undo_of(child).status == "SUCCESSFUL"
+    assert taken == [MILK, BREAD]
+
+
+def test_a_cancelled_tree_bears_undo_jobs_which_only_their_name_cancels() -> None:
+    @workflow
+    def parent(context: JobContext) -> None:
+        context.step("bread", buy, "bread")
+        context.call("shop", shop, "waiting")
+
+    job = parent.enqueue()
+    go(parent, shop)
+    child = job.children.get()
+    job.cancel()
+    assert (fresh(job).status, fresh(child).status) == ("CANCELLED", "CANCELLED")
+    undos = [undo_of(job), undo_of(child)]
+    job.cancel()
+    child.cancel()
+    assert [fresh(undo).status for undo in undos] == ["READY", "READY"]
+    assert undos[1].cancel("no use") == "cancelled"
+    go(parent, shop)
+    assert taken == [BREAD]
+    assert fresh(undos[1]).cancel_reason == "no use"
+    # Nothing undoes an undo job.
+    assert Job.all_objects.filter(metadata__has_key="undo").count() == 2
+
+
+def test_an_undo_job_of_async_steps_and_of_an_async_workflow() -> None:
+    async def refund(receipt: str, name: str) -> None:
+        taken.append((receipt, name))
+
+    @step(compensate=refund)
+    async def order(name: str) -> str:
+        return f"order of {name}"
+
+    @workflow(max_attempts=1)
+    async def flow(context: JobContext) -> None:
+        await context.astep("order", order, "beer")
+        raise FlakyError
+
+    job = flow.enqueue()
+    go(flow)
+    assert taken == [("order of beer", "beer")]
+    assert undo_of(job).status == "SUCCESSFUL"
+
+
+def test_an_undo_job_has_the_options_of_its_job() -> None:
+    job = made("refused", queue_name="letters", priority=7, max_attempts=4, timeout=HOUR)
+    undo = undo_of(job)
+    assert (undo.queue_name, undo.priority, undo.max_attempts) == ("letters", 7, 4)
+    assert undo.options == {"timeout": timedelta(hours=1).total_seconds()}
+
+
+def test_nobody_else_makes_an_undo_job() -> None:
+    with pytest.raises(ValueError, match="undo"):
+        shop.using(metadata={"undo": "me"})
