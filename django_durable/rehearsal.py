@@ -15,7 +15,7 @@ from asgiref.sync import async_to_sync
 from django.db import transaction
 
 from django_durable import payloads, store
-from django_durable.choices import FINISHED, StepKind, StepStatus
+from django_durable.choices import FINISHED, JobStatus, StepKind, StepStatus
 from django_durable.context import JobContext
 from django_durable.exceptions import StopRun
 from django_durable.fields import Undecodable
@@ -117,8 +117,12 @@ def _check(job: Job, job_type: JobType) -> list[Finding]:
 
     if isinstance(job.args, Undecodable) or isinstance(job.kwargs, Undecodable):
         return [finding("undecodable", "", "", "its arguments can't be decoded")]
-    rehearsal = Rehearsal(_claim_of(job), job_type)
-    problem = _run(rehearsal, job_type, job.args, job.kwargs)
+    # A savepoint, for what the function may do to the transaction; it is there before the context,
+    # which refuses verbs in what the function opens.
+    with transaction.atomic(using=store.connection().alias):
+        rehearsal = Rehearsal(_claim_of(job), job_type)
+        problem = _run(rehearsal, job)
+        transaction.set_rollback(True, using=store.connection().alias)
     findings = [] if problem is None else [finding("error", "", "", problem)]
     reached = set(rehearsal.order)
     names = {step for _kind, step in reached}
@@ -149,12 +153,11 @@ def _disorder(
     return findings
 
 
-def _run(
-    rehearsal: Rehearsal, job_type: JobType, args: Sequence[Any], kwargs: dict[str, Any]
-) -> str | None:
+def _run(rehearsal: Rehearsal, job: Job) -> str | None:
     """Run the function; return what went wrong beyond what its own history explains."""
+    job_type, args, kwargs = rehearsal.job_type, job.args, job.kwargs
     try:
-        with transaction.atomic(using=store.connection().alias), rehearsal.running():
+        with rehearsal.running():
             if job_type.is_async:
                 async_to_sync(job_type.func)(rehearsal, *args, **kwargs)
             else:
@@ -163,16 +166,10 @@ def _run(
         return None
     except Exception as error:  # noqa: BLE001 - users' code
         # A history that ended in an error ends in it again; one that broke off elsewhere did not.
-        if job_died(rehearsal.claim.id):
+        if job.status in (JobStatus.DEAD, JobStatus.CANCELLED):
             return None
         return f"{type(error).__name__}: {error}"
     return None
-
-
-def job_died(job: UUID) -> bool:
-    """Tell whether the job ended dead or cancelled."""
-    dead: bool = Job.all_objects.filter(pk=job, status__in=["DEAD", "CANCELLED"]).exists()
-    return dead
 
 
 def _claim_of(job: Job) -> Claim:
