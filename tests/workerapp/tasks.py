@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import threading
 from collections.abc import Iterator
@@ -129,7 +130,7 @@ def pay_slowly(context: JobContext, folder: str) -> int:
 
     before = context.step("before", notes.add, "before")
     value: int = context.atomic_step("pay", slowly)
-    notes.add("after", value=value, before=before)
+    context.step("after", notes.add, "after", value=value, before=before)
     return value
 
 
@@ -169,6 +170,21 @@ def step_often(context: JobContext, count: int) -> int:
 def step_often_isolated(context: JobContext, count: int) -> int:
     """Do what `step_often` does in a process of its own."""
     return step_often.func(context, count)
+
+
+@workflow(max_attempts=None, backoff=AT_ONCE, timeout=HOUR)
+def three_steps(context: JobContext, folder: str, label: str) -> list[float]:
+    """Note each call of a step with a number that it draws; the second waits for the test's go."""
+    notes = Notes(folder)
+
+    def draw(event: str) -> float:
+        number = random.random()  # noqa: S311 - no secret
+        notes.add(event, label=label, number=number)
+        if event == "second":
+            notes.wait_to_go(label)
+        return number
+
+    return [context.step(event, draw, event) for event in ("first", "second", "third")]
 
 
 @workflow(timeout=HOUR)

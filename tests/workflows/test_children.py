@@ -211,6 +211,27 @@ def test_a_dead_child_raises_with_its_job_and_kills_the_parent_unless_caught(squ
     assert letter.attempt_count == 1
 
 
+def test_a_handler_around_result_catches_a_dead_child_and_not_the_park(square: Any) -> None:
+    caught: list[str] = []
+
+    @workflow
+    def flow(context: JobContext) -> str:
+        child = context.start("child", square, 13)
+        try:
+            child.result()
+        except Exception as error:  # noqa: BLE001 - this is the case
+            caught.append(type(error).__name__)
+        return "on"
+
+    job = flow.enqueue()
+    (parked,) = go_one(flow)
+    assert (parked.status, caught) == ("WAITING", [])
+    go(square)
+    go(flow)
+    assert value_of(job) == "on"
+    assert caught == ["JobFailed"]
+
+
 def test_a_cancelled_child_raises_with_its_job_and_is_permanent_too(square: Any) -> None:
     @workflow(backoff=AT_ONCE)
     def flow(context: JobContext, catches: bool) -> str:

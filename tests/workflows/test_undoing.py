@@ -25,6 +25,11 @@ from tests.workflows.driving import (
 
 pytestmark = pytest.mark.django_db
 
+
+class CancelItself(Exception):  # noqa: N818 - it is never raised
+    """Say that the undo job is to be cancelled meanwhile."""
+
+
 # What was taken back, and which purchases resist it: how often, and with which error.
 taken: list[Any] = []
 resisting: dict[str, tuple[int, type[Exception]]] = {}
@@ -41,7 +46,10 @@ def take_back(receipt: str, name: str, price: int = 0) -> None:
     times, error = resisting.get(name, (0, FlakyError))
     if times:
         resisting[name] = (times - 1, error)
-        raise error(name)
+        if error is CancelItself:
+            Job.all_objects.get(metadata__has_key="undo").cancel("enough")
+        else:
+            raise error(name)
     taken.append((receipt, name, price))
 
 
@@ -356,6 +364,19 @@ def test_a_cancelled_tree_bears_undo_jobs_which_only_their_name_cancels() -> Non
     assert fresh(undos[1]).cancel_reason == "no use"
     # Nothing undoes an undo job.
     assert Job.all_objects.filter(metadata__has_key="undo").count() == 2
+
+
+def test_a_running_undo_job_learns_of_its_cancel_at_the_next_compensation() -> None:
+    job = made("refused")
+    undo = undo_of(job)
+    resisting["milk"] = (1, CancelItself)
+    go(shop)
+    undo.refresh_from_db()
+    assert (undo.status, undo.cancel_reason) == ("CANCELLED", "enough")
+    assert checkpoints(undo) == BOTH[:1]
+    assert taken == [MILK]
+    # What was not taken back, a replay of the job goes by.
+    assert ("step", "bread", "succeeded") in checkpoints(job.dead_letter.replay())
 
 
 def test_an_undo_job_of_async_steps_and_of_an_async_workflow() -> None:
