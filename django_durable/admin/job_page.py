@@ -9,12 +9,16 @@ from django.http import HttpRequest
 from django_durable.admin import display
 from django_durable.admin.attempts import error_texts
 from django_durable.admin.base import ReadOnlyAdmin
-from django_durable.models import Attempt, DeadLetter, Job
+from django_durable.admin.payload_text import payload_text
+from django_durable.models import Attempt, DeadLetter, Job, Step
 from django_durable.querysets import ClockNow
 
 # How many rows of each kind the page has, and how many characters of their texts.
 MAX_ATTEMPTS = 20
 MAX_CHILDREN = 50
+MAX_STEPS = 100
+MAX_SIGNALS = 50
+MAX_VALUE = 500
 MAX_MESSAGE = 2000
 MAX_TRACEBACK = 8000
 
@@ -22,7 +26,7 @@ ERROR_TEXTS = ("message", "traceback")
 
 
 def related(model_admin: ReadOnlyAdmin, request: HttpRequest, job: Job) -> dict[str, Any]:
-    """Return the sections' context: the latest attempts, the dead letter, the first children."""
+    """Return the context of the sections, each with so many rows at the most."""
     site = model_admin.admin_site
     seen = display.may_see_payload(request)
     return {
@@ -30,6 +34,8 @@ def related(model_admin: ReadOnlyAdmin, request: HttpRequest, job: Job) -> dict[
         "hidden": display.HIDDEN,
         "dead_letter": _dead_letter(site, job, seen),
         **_attempts(site, job, seen),
+        **_steps(site, job, seen),
+        **_signals(job, seen),
         **_children(site, job),
     }
 
@@ -68,6 +74,57 @@ def _attempts(site: Any, job: Job, seen: bool) -> dict[str, Any]:
         if len(attempts) > MAX_ATTEMPTS
         else "",
     }
+
+
+def _steps(site: Any, job: Job, seen: bool) -> dict[str, Any]:
+    found = job.steps.order_by("ordinal", "pk").defer("undo_name", "undo_call")
+    if not seen:
+        found = found.defer("undo_name", "undo_call", "value", "message")
+    steps = list(found[: MAX_STEPS + 1])
+    shown = [
+        {
+            "step": step,
+            "started": display.time(step.started_at),
+            "finished": display.time(step.finished_at),
+            "wakes": display.time(step.wake_at),
+            "child": display.link(site, Job, step.child_id) if step.child_id else "",
+            "value": _step_text(step) if seen else "",
+        }
+        for step in steps[:MAX_STEPS]
+    ]
+    return {"steps": shown, "more_steps": MAX_STEPS if len(steps) > MAX_STEPS else 0}
+
+
+def _step_text(step: Step) -> str:
+    if step.status == Step.Status.FAILED:
+        return _short(f"{step.error_class}: {step.message}")
+    return _value(step.value) if step.status == Step.Status.SUCCEEDED else ""
+
+
+def _value(value: Any) -> str:
+    text, cut = payload_text(value, MAX_VALUE)
+    return f"{text}…" if cut else text
+
+
+def _short(text: str) -> str:
+    shown, cut = display.shortened(text, MAX_VALUE)
+    return f"{shown}…" if cut else shown
+
+
+def _signals(job: Job, seen: bool) -> dict[str, Any]:
+    found = job.signals.order_by("received_at", "pk")
+    if not seen:
+        found = found.defer("payload")
+    signals = list(found[: MAX_SIGNALS + 1])
+    shown = [
+        {
+            "signal": signal,
+            "received": display.time(signal.received_at),
+            "payload": _value(signal.payload) if seen else "",
+        }
+        for signal in signals[:MAX_SIGNALS]
+    ]
+    return {"signals": shown, "more_signals": MAX_SIGNALS if len(signals) > MAX_SIGNALS else 0}
 
 
 def _children(site: Any, job: Job) -> dict[str, Any]:

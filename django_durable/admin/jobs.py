@@ -16,6 +16,7 @@ from django_durable.admin import display, filters
 from django_durable.admin.attempts import as_uuid
 from django_durable.admin.job_deletion import DeletesTrees
 from django_durable.admin.job_displays import PAYLOAD_FIELDS, JobDisplays
+from django_durable.admin.job_forms import ENQUEUE, FORK, SIGNAL
 from django_durable.admin.job_page import related
 from django_durable.admin.job_sections import sections
 from django_durable.admin.operating import OperationsAdmin
@@ -29,7 +30,7 @@ from django_durable.querysets import ClockNow
 class JobAdmin(JobDisplays, DeletesTrees, OperationsAdmin):
     """List jobs, newest first, and operate on them."""
 
-    operations = (CANCEL, RUN_NOW, REPLAY)
+    operations = (CANCEL, RUN_NOW, REPLAY, SIGNAL, FORK, ENQUEUE)
     actions = (
         "cancel_selected",
         "run_now_selected",
@@ -89,6 +90,15 @@ class JobAdmin(JobDisplays, DeletesTrees, OperationsAdmin):
     def has_replay_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("durable.replay_job")
 
+    def has_signal_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm("durable.signal_job")
+
+    def has_fork_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm("durable.fork_job")
+
+    def has_enqueue_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm("durable.enqueue_job")
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:
         jobs: QuerySet[Job] = super().get_queryset(request)
         return jobs.annotate(now=ClockNow())
@@ -139,7 +149,7 @@ class JobAdmin(JobDisplays, DeletesTrees, OperationsAdmin):
     def render_change_form(
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        """Add what belongs to the job: attempts, dead letter, children."""
+        """Add what belongs to the job: attempts, dead letter, steps, signals, children."""
         job = kwargs.get("obj")
         if job is not None:
             context.update(related(self, request, job))

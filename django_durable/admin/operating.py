@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.contrib.admin import helpers
 from django.contrib.admin.models import LogEntry
@@ -22,6 +23,7 @@ from django.utils.translation import gettext
 from django_durable.admin import display
 from django_durable.admin.base import ReadOnlyAdmin
 from django_durable.conf import conf
+from django_durable.exceptions import DurableError
 
 SHOWN = 50
 
@@ -33,7 +35,7 @@ class Operation:
     `action` names the bulk action and `slug` the page for one row; `permission` is asked as
     `has_<permission>_permission`. `outlook` says in words what would happen to a row, `possible`
     whether anything would. `perform` does it, writes a `LogEntry` for each row that it changed and
-    tells the user.
+    tells the user. With a `form` instead, it is done to one row at a time, with what the form says.
     """
 
     action: str
@@ -45,9 +47,41 @@ class Operation:
     button: Any
     outlook: Callable[[Any], str]
     possible: Callable[[Any], bool]
-    perform: Callable[[OperationsAdmin, HttpRequest, Sequence[Any]], None]
+    perform: Callable[[OperationsAdmin, HttpRequest, Sequence[Any]], None] | None = None
+    form: type[OperationForm] | None = None
     confirm: bool = True
     takes_reason: bool = False
+
+
+class OperationForm(forms.Form):
+    """Ask what an operation on one row needs to know, and do it."""
+
+    # What is wrong with what was asked, and said in the form: anything else is a bug.
+    refusals: tuple[type[Exception], ...] = (DurableError, TypeError, ValueError)
+
+    def __init__(self, request: HttpRequest, obj: Any, data: Any = None) -> None:
+        super().__init__(data)
+        self.request = request
+        self.obj = obj
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Fit the fields to the row and the user."""
+
+    def perform(self, model_admin: OperationsAdmin) -> None:
+        """Do it, write a `LogEntry` and tell the user; may raise one of `refusals`."""
+        raise NotImplementedError
+
+    def do(self, model_admin: OperationsAdmin) -> bool:
+        """Do it if the form is right; else it has an error that says why not."""
+        if not self.is_valid():
+            return False
+        try:
+            self.perform(model_admin)
+        except self.refusals as error:
+            self.add_error(None, str(error))
+            return False
+        return True
 
 
 @contextmanager
@@ -140,7 +174,13 @@ class OperationsAdmin(ReadOnlyAdmin):
             self.message_user(request, message, messages.WARNING)
             return HttpResponseRedirect(display.page_url(self.admin_site, self.model, "changelist"))
         back = display.page_url(self.admin_site, self.model, "change", obj.pk)
-        if request.method == "POST" and request.POST.get("confirm") == "yes":
+        is_confirmed = request.method == "POST" and request.POST.get("confirm") == "yes"
+        if operation.form is not None:
+            form = operation.form(request, obj, request.POST if is_confirmed else None)
+            if is_confirmed and operation.possible(obj) and form.do(self):
+                return HttpResponseRedirect(back)
+            return self._confirmation(request, [obj], operation, back=back, form=form)
+        if is_confirmed:
             self._perform(request, [obj], operation)
             return HttpResponseRedirect(back)
         return self._confirmation(request, [obj], operation, back=back)
@@ -170,10 +210,16 @@ class OperationsAdmin(ReadOnlyAdmin):
     def _perform(self, request: HttpRequest, objects: Sequence[Any], operation: Operation) -> None:
         if not all(self.is_allowed(request, operation, obj) for obj in objects):
             raise PermissionDenied
-        operation.perform(self, request, objects)
+        if operation.perform is not None:
+            operation.perform(self, request, objects)
 
     def _confirmation(
-        self, request: HttpRequest, objects: Sequence[Any], operation: Operation, back: str
+        self,
+        request: HttpRequest,
+        objects: Sequence[Any],
+        operation: Operation,
+        back: str,
+        form: OperationForm | None = None,
     ) -> HttpResponse:
         request.current_app = self.admin_site.name
         shown = [
@@ -197,5 +243,6 @@ class OperationsAdmin(ReadOnlyAdmin):
             "possible": any(operation.possible(obj) for obj in objects),
             "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
             "back": back,
+            "form": form,
         }
         return TemplateResponse(request, "admin/durable/confirm_operation.html", context)

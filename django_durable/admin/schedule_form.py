@@ -2,63 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.utils.duration import duration_string
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_durable import payloads, schedules
+from django_durable.admin.form_fields import DurationText, PayloadText
 from django_durable.conf import conf
-from django_durable.durations import parse_duration
-from django_durable.exceptions import PayloadDecodeError
-from django_durable.fields import Undecodable
 from django_durable.jobtypes import registry
 from django_durable.models import Schedule
-
-
-class DurationText(forms.DurationField):
-    """Read `30s`, `15m`, `2h` beside Django's own forms."""
-
-    def prepare_value(self, value: Any) -> Any:
-        return duration_string(value) if isinstance(value, timedelta) else value
-
-    def to_python(self, value: Any) -> Any:
-        try:
-            return parse_duration(value)
-        except ValueError:
-            return super().to_python(value)
-
-
-class PayloadText(forms.Field):
-    """Show and read a payload in its stored form, which is JSON."""
-
-    widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
-
-    def __init__(self, kind: type[Any], **options: Any) -> None:
-        super().__init__(required=False, **options)
-        self._kind = kind
-
-    def prepare_value(self, value: Any) -> Any:
-        if isinstance(value, Undecodable):
-            return value.text
-        return value if isinstance(value, str) else payloads.encode(value, where="", limit=None)
-
-    def to_python(self, value: Any) -> Any:
-        text = str(value or "").strip()
-        if not text:
-            return self._kind()
-        try:
-            read = payloads.decode(text)
-        except PayloadDecodeError:
-            read = None
-        if not isinstance(read, self._kind):
-            wanted = "[1, 2]" if self._kind is list else '{"name": 1}'
-            raise ValidationError(gettext("Write JSON such as %(wanted)s.") % {"wanted": wanted})
-        return read
 
 
 class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]

@@ -309,6 +309,10 @@ def test_without_view_payload_nothing_of_it_is_anywhere(staff):
         "retry_job",
         "replay_job",
         "delete_job",
+        "signal_job",
+        "fork_job",
+        "enqueue_job",
+        "edit_payload",
     )
     client = staff(*everything_else)
     pages = [
@@ -321,7 +325,10 @@ def test_without_view_payload_nothing_of_it_is_anywhere(staff):
         url("change", attempt.pk, model="attempt"),
         url("history", job.pk),
         url("delete", job.pk),
-        *[url(operation, job.pk) for operation in ("cancel", "run_now", "replay")],
+        *[
+            url(operation, job.pk)
+            for operation in ("cancel", "run_now", "replay", "fork", "enqueue")
+        ],
         url("replay", letter.pk, model="deadletter"),
     ]
     privileged = staff(*everything_else, "view_payload")

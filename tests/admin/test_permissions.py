@@ -15,12 +15,16 @@ ACTIONS = {
     "replay_selected": ("replay_job", dead),
     "delete_selected": ("delete_job", dead),
 }
-ALL = [permission for permission, _make in ACTIONS.values()]
 BUTTONS = {
     "cancel": ("cancel_job", delayed),
     "run_now": ("retry_job", delayed),
     "replay": ("replay_job", dead),
+    "signal": ("signal_job", delayed),
+    "fork": ("fork_job", dead),
+    "enqueue": ("enqueue_job", dead),
 }
+
+ALL = [permission for permission, _make in (ACTIONS | BUTTONS).values()]
 
 
 def state():
