@@ -396,6 +396,7 @@ class JobContext:
                 store.connection(),
                 self.right,
                 awaited=awaited,
+                hold_key=self.options.hold_key_while_parked,
                 signal=signal,
                 checkpoint=checkpoint,
             )

@@ -14,6 +14,7 @@ from asgiref.sync import sync_to_async
 from django_durable.backoff import LONGEST, Backoff
 from django_durable.choices import MAX_PRIORITY, MIN_PRIORITY, OnDuplicate
 from django_durable.conf import conf
+from django_durable.durations import parse_rate
 from django_durable.exceptions import DurableError, PermanentFailure, UnknownJob
 
 if TYPE_CHECKING:
@@ -51,7 +52,10 @@ class Options:
     requires: str | None = None
     accept: Callable[[Job], bool] | None = None
     concurrency_key: str | Callable[..., str | None] | None = None
-    concurrency_limit: int = 1
+    concurrency_limit: int | None = 1
+    hold_key_while_parked: bool = False
+    rate_limit: str | None = None
+    start_within: timedelta | None = None
     keep_completed: timedelta | Unset | None = UNSET
     keep_dead: timedelta | Unset | None = UNSET
     on_dead_letter: Callable[[Any], None] | None = None
@@ -123,12 +127,13 @@ def _priority(name: str, value: Any) -> int:
     return int(value)
 
 
-def _whole(name: str, value: Any, *, none: str | None) -> int | None:
-    if value is None and none:
+def _whole(name: str, value: Any) -> int | None:
+    if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
-        hint = f" or None ({none})" if none else ""
-        raise ValueError(f"{name} must be a whole number from 1 on{hint}, not {value!r}")
+        raise ValueError(
+            f"{name} must be a whole number from 1 on or None (without limit), not {value!r}"
+        )
     return int(value)
 
 
@@ -144,6 +149,16 @@ def _duration(name: str, value: Any, *, zero: bool) -> timedelta | None:
     if value > LONGEST:
         raise ValueError(f"{name} must be at most {LONGEST.days} days, not {value!r}")
     return value
+
+
+def _rate(name: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    try:
+        parse_rate(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    return str(value)
 
 
 def _exceptions(name: str, value: Any) -> tuple[type[BaseException], ...]:
@@ -189,7 +204,7 @@ def concurrency_key_text(name: str, value: Any) -> str | None:
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "queue_name": lambda name, value: check_text(name, value, 100),
     "priority": _priority,
-    "max_attempts": lambda name, value: _whole(name, value, none="without limit"),
+    "max_attempts": _whole,
     "backoff": _backoff,
     "retry_on": _exceptions,
     "give_up_on": _exceptions,
@@ -201,7 +216,10 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "concurrency_key": lambda name, value: (
         value if callable(value) else concurrency_key_text(name, value)
     ),
-    "concurrency_limit": lambda name, value: _whole(name, value, none=None),
+    "concurrency_limit": _whole,
+    "hold_key_while_parked": _boolean,
+    "rate_limit": _rate,
+    "start_within": lambda name, value: _duration(name, value, zero=False),
     "keep_completed": lambda name, value: _duration(name, value, zero=True),
     "keep_dead": lambda name, value: _duration(name, value, zero=False),
     "on_dead_letter": _callable,

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.db import models, transaction
 from django.db.models import F, Q, Value
 from django.db.models.functions import Now
@@ -24,6 +25,7 @@ from django_durable.choices import (
     StepKind,
     StepStatus,
 )
+from django_durable.durations import parse_rate
 from django_durable.fields import OptionalOneToOneField, PayloadField
 from django_durable.querysets import (
     AllJobsManager,
@@ -47,8 +49,8 @@ class Job(models.Model):
     queue_name = models.CharField(_("queue"), max_length=100, default="default")
     requires = models.CharField(_("requires"), max_length=100, null=True, blank=True)
     priority = models.SmallIntegerField(_("priority"), default=0, db_default=0)
-    # Which claim scan finds the row: a hash of (queue, name, requires, priority), which a trigger
-    # sets (migration 0003): a generated column would be judged anew in every update.
+    # Which claim scan finds the row: a hash of (queue, name, requires, priority, resumed), which a
+    # trigger sets (migration 0003): a generated column would be judged anew in every update.
     lane = models.BigIntegerField(editable=False)
     status = models.CharField(
         _("status"), max_length=10, choices=JobStatus, default=JobStatus.READY, db_default="READY"
@@ -76,6 +78,8 @@ class Job(models.Model):
     run_after = models.DateTimeField(_("run after"), db_default=Now())
     due_at = models.DateTimeField(_("due"), null=True, db_default=Now())
     enqueued_at = models.DateTimeField(_("enqueued"), db_default=Now())
+    # With `start_within`: when it is too late for the first start.
+    start_by = models.DateTimeField(_("start by"), null=True, blank=True)
     started_at = models.DateTimeField(_("started"), null=True, blank=True)
     claimed_at = models.DateTimeField(_("claimed"), null=True, blank=True)
     finished_at = models.DateTimeField(_("finished"), null=True, blank=True)
@@ -223,6 +227,11 @@ class Job(models.Model):
             ),
             models.Index(
                 fields=["key_hash"], condition=Q(key_held=True), name="durable_job_held_idx"
+            ),
+            models.Index(
+                fields=["start_by"],
+                condition=Q(start_by__isnull=False, due_at__isnull=False, started_at__isnull=True),
+                name="durable_job_start_by_idx",
             ),
             models.Index(
                 fields=["parent"],
@@ -542,12 +551,28 @@ class DeadLetter(models.Model):
         return operations.replay(self, args=args, kwargs=kwargs, from_step=from_step)
 
 
+def validate_rate(text: str) -> None:
+    """Raise `ValidationError` for a text that is no rate."""
+    try:
+        parse_rate(text)
+    except ValueError as error:
+        raise ValidationError(str(error)) from None
+
+
 class Queue(models.Model):
     """Hold what an operator decided about a queue; a queue without a row has no limits."""
 
     name = models.CharField(_("name"), max_length=100, primary_key=True)
     paused = models.BooleanField(_("paused"), default=False, db_default=False)
     max_running = models.PositiveIntegerField(_("maximum of running jobs"), null=True, blank=True)
+    rate_limit = models.CharField(
+        _("rate limit"),
+        max_length=20,
+        null=True,
+        blank=True,
+        validators=[validate_rate],
+        help_text=_("At most so many attempts start in any window, such as 100/m (s, m, h or d)."),
+    )
 
     objects = QueueManager()
 
@@ -557,6 +582,14 @@ class Queue(models.Model):
         # None to delete one: that would resume it without the permission to.
         default_permissions = ("view", "add", "change")
         permissions = (("pause_queue", _("Can pause and resume queues")),)
+        constraints: ClassVar[Any] = [
+            # What the statements of a claim can read.
+            models.CheckConstraint(
+                condition=Q(rate_limit__isnull=True)
+                | Q(rate_limit__regex=r"^0*[1-9][0-9]{0,9}/[smhd]$"),
+                name="durable_queue_rate",
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name
@@ -576,6 +609,28 @@ class Queue(models.Model):
         changed = operations.switch_queue(self.name, paused=False, alias=self._state.db)
         self.refresh_from_db(using=self._state.db)
         return changed
+
+
+class Start(models.Model):
+    """Say how many attempts one claim started under a rate limit; dropped after its window."""
+
+    # "queue:mail", "type:shop.jobs.send", or "key:" and a hash.
+    budget = models.CharField(max_length=300)
+    moment = models.DateTimeField()
+    starts = models.PositiveIntegerField()
+    # Of this budget up to here: the difference of two rows counts what lies between them.
+    total = models.BigIntegerField()
+    expires_at = models.DateTimeField()
+
+    class Meta:
+        default_permissions = ()
+        indexes: ClassVar[Any] = [
+            models.Index(fields=["budget", "moment", "total"], name="durable_start_budget_idx"),
+            models.Index(fields=["expires_at"], name="durable_start_expires_idx"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.starts} of {self.budget}"
 
 
 def default_timezone() -> str:

@@ -13,6 +13,7 @@ from django_durable.choices import DeathReason
 from django_durable.errortext import ErrorText
 from django_durable.jobtypes import registry
 from django_durable.models import Job, Worker
+from django_durable.worker.options import type_rates
 
 
 class Hand:
@@ -22,7 +23,7 @@ class Hand:
         self.names = names
         self.owner = store.Owner(worker, uuid4(), timedelta(seconds=30))
         limits = {name: registry.get(name).options.concurrency_limit for name in names}
-        self.scope = store.Scope(frozenset(names), limits=limits)
+        self.scope = store.Scope(frozenset(names), limits=limits, rates=type_rates())
 
     def claim(self, slots: int = 10) -> list[store.Claim]:
         # Anew each time: one that has looked before rests after a look that was slow.

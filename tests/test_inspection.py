@@ -59,7 +59,28 @@ def flow(context):
     """Wait for others."""
 
 
-NAMES = [t.name for t in (plain, gpu, keyed, paired, flow)]
+@job(name="inspected.rated", queue_name="inspected", rate_limit="2/h")
+def rated():
+    """Start at most so often."""
+
+
+@job(
+    name="inspected.tenant",
+    queue_name="inspected",
+    rate_limit="1/h",
+    concurrency_key=lambda tenant: tenant,
+    concurrency_limit=None,
+)
+def tenant_call(tenant):
+    """Start at most so often for a tenant."""
+
+
+@job(name="inspected.hasty", queue_name="inspected", start_within=timedelta(minutes=5))
+def hasty():
+    """Start soon or never."""
+
+
+NAMES = [t.name for t in (plain, gpu, keyed, paired, flow, rated, tenant_call, hasty)]
 
 
 @pytest.fixture
@@ -118,8 +139,14 @@ class TestWhatBlocksAJob:
         hand.take()
         assert blocked_on_many([first, second]) == {
             first.pk: "",
-            second.pk: "queue 'inspected' is at its limit of 1 running job",
+            second.pk: "queue 'inspected' is at its limit of 1 running job (1 run)",
         }
+
+    def test_a_limit_below_what_runs_shows_how_many_run(self, worker, hand):
+        waiting = [plain.enqueue() for _ in range(4)][3]
+        hand.claim(3)
+        Queue.objects.limit("inspected", max_running=2)
+        assert waiting.blocked_on == ("queue 'inspected' is at its limit of 2 running jobs (3 run)")
 
     def test_a_held_key_is_named_with_its_holder(self, worker, hand):
         first, second = keyed.enqueue("ada"), keyed.enqueue("ada")
@@ -264,6 +291,56 @@ class TestParkedJobs:
         assert job.blocked_on == "waiting for a free slot"
 
 
+class TestRates:
+    def test_a_rate_of_the_type_is_named_with_its_next_start(self, hand, worker):
+        jobs = [rated.enqueue() for _ in range(3)]
+        first, _second = hand.claim()
+        opens = text_of(first.claimed_at + HOUR)
+        assert blocked_on(jobs[2]) == (
+            "rate limited: job type 'inspected.rated' has used up 2/h,"
+            f" the next start is possible at {opens}"
+        )
+
+    def test_a_rate_under_a_key_names_the_key(self, hand, worker):
+        jobs = [tenant_call.enqueue(name) for name in ("a", "a", "b")]
+        assert {blocked_on(one) for one in jobs} == {"waiting for a free slot"}
+        hand.claim()
+        assert blocked_on(jobs[1]).startswith("rate limited: key 'a' has used up 1/h, the next")
+
+    def test_a_rate_of_the_queue_names_the_queue_and_the_latest_opening_counts(self, hand, worker):
+        jobs = [plain.enqueue() for _ in range(3)]
+        Queue.objects.create(name="inspected", rate_limit="1/d")
+        (first,) = hand.claim()
+        opens = text_of(first.claimed_at + 24 * HOUR)
+        assert blocked_on(jobs[1]) == (
+            "rate limited: queue 'inspected' has used up 1/d,"
+            f" the next start is possible at {opens}"
+        )
+        Queue.objects.update(rate_limit="2/d")
+        assert blocked_on(jobs[1]) == "waiting for a free slot"
+
+    def test_a_lowered_rate_opens_when_enough_starts_are_past(self, hand):
+        Queue.objects.create(name="inspected", rate_limit="9/h")
+        jobs = [plain.enqueue() for _ in range(4)]
+        moments = []
+        for minutes in (0, 1, 2):
+            connection.durable_clock_offset = timedelta(minutes=minutes)
+            moments.append(hand.take().claimed_at)
+        Queue.objects.update(rate_limit="1/h")
+        beat(*NAMES)
+        try:
+            assert text_of(moments[2] + HOUR) in blocked_on(jobs[3])
+        finally:
+            connection.durable_clock_offset = timedelta(0)
+
+    def test_the_last_moment_for_a_first_start_is_named(self, hand, worker):
+        job = hasty.enqueue()
+        late = text_of(job.enqueued_at + timedelta(minutes=5))
+        assert blocked_on(job) == f"waiting for a free slot; cancelled if not started by {late}"
+        hand.fail(hand.take(), ValueError())
+        assert "cancelled" not in blocked_on(job)
+
+
 def test_many_jobs_cost_as_many_queries_as_few(hand, django_assert_max_num_queries, worker):
     def make():
         flow.enqueue()
@@ -280,7 +357,7 @@ def test_many_jobs_cost_as_many_queries_as_few(hand, django_assert_max_num_queri
         for _ in range(number):
             make()
         jobs = list(Job.objects.all())
-        with django_assert_max_num_queries(6) as queries:
+        with django_assert_max_num_queries(7) as queries:
             answers = blocked_on_many(jobs)
         assert len(queries) == 6
         assert len(answers) == len(jobs)

@@ -14,12 +14,15 @@ from django.utils import timezone
 
 from django_durable import store
 from django_durable.choices import FINISHED, JobStatus
+from django_durable.durations import parse_rate
 from django_durable.inspection.history import ENDINGS
 from django_durable.inspection.liveness import with_liveness
 from django_durable.jobtypes import registry
 from django_durable.models import Attempt, Job, Queue, Worker
 from django_durable.querysets import ClockNow
 from django_durable.store.base import rows
+from django_durable.store.budgets import find_openings
+from django_durable.store.quotas import LOCK_KEY, LOCK_QUEUE, LOCK_TYPE, log_name
 
 # So many awaited jobs of one waiter are counted, and so many names of job types are given.
 MOST_AWAITED = 1000
@@ -36,6 +39,9 @@ FIELDS = (
     "concurrency_key",
     "key_hash",
     "key_held",
+    "resumed",
+    "start_by",
+    "started_at",
 )
 
 
@@ -47,9 +53,9 @@ def blocked_on(job: Job) -> str:
 def blocked_on_many(jobs: Iterable[Job]) -> dict[UUID, str]:
     """Say of each job, by its id, why it does not run now: "" if it runs or has ended.
 
-    Judges the rows as the database holds them now, by its clock, in at most six queries for any
+    Judges the rows as the database holds them now, by its clock, in at most seven queries for any
     number of jobs. What an earlier obstacle hides is not said: a paused queue, no worker, a
-    queue's limit, a concurrency key and full slots, in this order.
+    queue's limit, a concurrency key, rates and full slots, in this order.
     """
     jobs = list(jobs)
     answers = {job.pk: "" for job in jobs}
@@ -64,6 +70,8 @@ def blocked_on_many(jobs: Iterable[Job]) -> dict[UUID, str]:
             answers[job.pk] = _parked(job, parked.get(job.pk))
         else:
             answers[job.pk] = _delayed(job)
+        if job.start_by is not None and job.started_at is None:
+            answers[job.pk] += f"; cancelled if not started by {_moment(job.start_by)}"
     return answers
 
 
@@ -131,10 +139,12 @@ class _Obstacles:
     queues: dict[str, Queue] = field(default_factory=dict)
     running: dict[str, int] = field(default_factory=dict)
     holders: dict[int, list[Any]] = field(default_factory=dict)
+    # When rates that are used up have room again.
+    openings: dict[tuple[str, int], datetime] = field(default_factory=dict)
 
     @classmethod
     def standing_before(cls, jobs: list[Any]) -> _Obstacles:
-        """Read what concerns these jobs, in four queries."""
+        """Read what concerns these jobs, in five queries."""
         queues = Queue.objects.in_bulk({job.queue_name for job in jobs})
         limited = [queue.name for queue in queues.values() if queue.max_running is not None]
         busy = Job.all_objects.running().filter(due_at__isnull=True, queue_name__in=limited)
@@ -148,6 +158,7 @@ class _Obstacles:
             queues,
             dict(busy.values_list("queue_name").annotate(number=Count("pk"))),
             holders,
+            _openings(jobs, queues),
         )
 
     def of(self, job: Any) -> str:
@@ -155,31 +166,15 @@ class _Obstacles:
         queue = self.queues.get(job.queue_name)
         if queue is not None and queue.paused:
             return f"queue {queue.name!r} is paused"
-        missing = self._missing(job)
+        missing = lacking(self.workers, job.name, job.queue_name, job.requires)
         if missing:
             return f"no live worker serves it: {missing}"
         limit = queue.max_running if queue is not None else None
-        if limit is not None and self.running.get(job.queue_name, 0) >= limit:
+        running = self.running.get(job.queue_name, 0)
+        if limit is not None and running >= limit:
             jobs = "1 running job" if limit == 1 else f"{limit} running jobs"
-            return f"queue {job.queue_name!r} is at its limit of {jobs}"
-        return self._key(job) or "waiting for a free slot"
-
-    def _missing(self, job: Any) -> str:
-        """Say what the workers lack, "" if one of them may take the job."""
-        if not self.workers:
-            return "none is running"
-        workers = [worker for worker in self.workers if not worker.draining]
-        if not workers:
-            return "all are draining"
-        workers = [worker for worker in workers if job.name in worker.job_names]
-        if not workers:
-            return f"nobody knows the job type {job.name!r}"
-        workers = [worker for worker in workers if _serves(worker, job.queue_name)]
-        if not workers:
-            return f"nobody who knows the job type serves queue {job.queue_name!r}"
-        if job.requires is None or any(job.requires in worker.capabilities for worker in workers):
-            return ""
-        return f"nobody who serves its queue and job type has capability {job.requires!r}"
+            return f"queue {job.queue_name!r} is at its limit of {jobs} ({running} run)"
+        return self._key(job) or self._rate(job, queue) or "waiting for a free slot"
 
     def _key(self, job: Any) -> str:
         if job.key_held:
@@ -187,7 +182,8 @@ class _Obstacles:
             return ""
         holders = self.holders.get(job.key_hash, [])
         job_type = registry.find(job.name)
-        if len(holders) < (job_type.options.concurrency_limit if job_type else 1):
+        limit = job_type.options.concurrency_limit if job_type else 1
+        if limit is None or len(holders) < limit:
             return ""
         first = holders[0]
         verb = "runs" if first.status == JobStatus.RUNNING else "keeps it while parked"
@@ -196,6 +192,67 @@ class _Obstacles:
         else:
             who = f"job {first.pk} {verb}"
         return f"held by concurrency key {job.concurrency_key!r} ({who})"
+
+    def _rate(self, job: Any, queue: Queue | None) -> str:
+        """Name the rate that is used up and has room again last."""
+        used_up = [
+            (self.openings[budget, seconds], whose)
+            for budget, seconds, _limit, whose in _rates(job, queue)
+            if (budget, seconds) in self.openings
+        ]
+        if not used_up:
+            return ""
+        opens_at, whose = max(used_up)
+        return f"rate limited: {whose}, the next start is possible at {_moment(opens_at)}"
+
+
+def lacking(workers: Sequence[Worker], name: str, queue_name: str, requires: str | None) -> str:
+    """Say what living workers lack to run such jobs, "" if one of them may take them."""
+    if not workers:
+        return "none is running"
+    workers = [worker for worker in workers if not worker.draining]
+    if not workers:
+        return "all are draining"
+    workers = [worker for worker in workers if name in worker.job_names]
+    if not workers:
+        return f"nobody knows the job type {name!r}"
+    workers = [worker for worker in workers if _serves(worker, queue_name)]
+    if not workers:
+        return f"nobody who knows the job type serves queue {queue_name!r}"
+    if requires is None or any(requires in worker.capabilities for worker in workers):
+        return ""
+    return f"nobody who serves its queue and job type has capability {requires!r}"
+
+
+def _rates(job: Any, queue: Queue | None) -> list[tuple[str, int, int, str]]:
+    """Return the rates that the start of a job needs: budget, seconds, limit, and whose it is."""
+    if job.resumed:
+        return []
+    found = []
+    job_type = registry.find(job.name)
+    rate = job_type.options.rate_limit if job_type else None
+    if job_type is not None and rate is not None:
+        keyed = job.key_hash is not None
+        budget = (LOCK_KEY, str(job.key_hash)) if keyed else (LOCK_TYPE, job_type.name)
+        whose = f"key {job.concurrency_key!r}" if keyed else f"job type {job_type.name!r}"
+        found.append((budget, rate, f"{whose} has used up {rate}"))
+    if queue is not None and queue.rate_limit is not None:
+        whose = f"queue {queue.name!r} has used up {queue.rate_limit}"
+        found.append(((LOCK_QUEUE, queue.name), queue.rate_limit, whose))
+    return [
+        (log_name(budget), round(window.total_seconds()), limit, whose)
+        for budget, text, whose in found
+        for limit, window in [parse_rate(text)]
+    ]
+
+
+def _openings(jobs: list[Any], queues: dict[str, Queue]) -> dict[tuple[str, int], datetime]:
+    rates = {
+        (budget, seconds): limit
+        for job in jobs
+        for budget, seconds, limit, _whose in _rates(job, queues.get(job.queue_name))
+    }
+    return find_openings(store.connection(), rates) if rates else {}
 
 
 def _serves(worker: Worker, queue_name: str) -> bool:

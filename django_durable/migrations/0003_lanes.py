@@ -8,10 +8,14 @@ CREATE FUNCTION durable_job_lane() RETURNS trigger LANGUAGE plpgsql AS $body$
 BEGIN
     NEW.lane := hashtextextended(
         NEW.queue_name || chr(31) || NEW.name || chr(31) || COALESCE(NEW.requires, '')
-        || chr(31) || NEW.priority::text,
+        || chr(31) || NEW.priority::text || CASE WHEN NEW.resumed THEN chr(31) ELSE '' END,
         0
     );
     NEW.key_hash := hashtextextended(NEW.concurrency_key, 0);
+    IF TG_OP = 'INSERT' THEN
+        NEW.start_by := NEW.run_after
+            + make_interval(secs => (NEW.options ->> 'start_within')::float8);
+    END IF;
     RETURN NEW;
 END
 $body$;
@@ -48,7 +52,7 @@ DROP FUNCTION durable_job_lane();
 
 
 class Migration(migrations.Migration):
-    """Set `lane`, `key_hash` and `rule_hash` for whoever writes a row: the package, the ORM or psql.
+    """Set what is derived for whoever writes a row: the package, the ORM or psql.
 
     Claims and completions touch none of the named columns of a job, so they never come here. Columns
     that PostgreSQL generates would be judged anew in every update, and Django 6.1 asks the database

@@ -42,7 +42,9 @@ changed AS (
 -- include: keep_completed
         END,
         cancel_reason = v.reason,
-        lease_until = NULL, claimer = NULL, key_held = FALSE, resumed = FALSE
+        lease_until = NULL, claimer = NULL, key_held = FALSE, resumed = FALSE,
+        -- The trigger names the one of what is not resumed.
+        lane = 0
     FROM verdict AS v
     WHERE j.id = v.id
     RETURNING j.id

@@ -23,5 +23,7 @@ WITH RECURSIVE levels AS (
 )
 SELECT
     (SELECT array_agg(priority ORDER BY priority DESC) FROM levels) AS levels,
-    (SELECT array_agg(name ORDER BY name) FROM durable_queue WHERE max_running IS NOT NULL) AS limited,
-    (SELECT array_agg(max_running ORDER BY name) FROM durable_queue WHERE max_running IS NOT NULL) AS limits
+    (
+        SELECT array_agg(name ORDER BY name) FROM durable_queue
+        WHERE max_running IS NOT NULL OR rate_limit IS NOT NULL
+    ) AS limited

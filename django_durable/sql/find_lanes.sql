@@ -4,7 +4,7 @@ WITH RECURSIVE found AS (
     SELECT first.*, gap.high
     FROM unnest(%(lows)s::bigint[], %(highs)s::bigint[]) AS gap (low, high)
     CROSS JOIN LATERAL (
-        SELECT j.lane, j.queue_name, j.name, j.requires, j.priority
+        SELECT j.lane, j.queue_name, j.name, j.requires, j.priority, j.resumed
         FROM durable_job AS j
         WHERE
             j.due_at IS NOT NULL AND (j.key_hash IS NULL OR j.key_held)
@@ -16,7 +16,7 @@ WITH RECURSIVE found AS (
     SELECT next.*, found.high
     FROM found
     CROSS JOIN LATERAL (
-        SELECT j.lane, j.queue_name, j.name, j.requires, j.priority
+        SELECT j.lane, j.queue_name, j.name, j.requires, j.priority, j.resumed
         FROM durable_job AS j
         WHERE
             j.due_at IS NOT NULL AND (j.key_hash IS NULL OR j.key_held)
@@ -25,4 +25,4 @@ WITH RECURSIVE found AS (
         LIMIT 1
     ) AS next
 )
-SELECT lane, queue_name, name, requires, priority FROM found
+SELECT lane, queue_name, name, requires, priority, resumed FROM found

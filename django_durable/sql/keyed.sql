@@ -4,7 +4,7 @@
 -- anything due, and one key may hold up any number of due jobs: either look alone would be long.
 -- Columns are compared as rows for the reason that peek.sql gives.
 WITH RECURSIVE due AS MATERIALIZED (
-    SELECT j.key_hash, j.lane, j.id, j.due_at, j.queue_name, j.name, j.requires
+    SELECT j.key_hash, j.lane, j.id, j.due_at, j.queue_name, j.name, j.requires, j.resumed
     FROM durable_job AS j
     WHERE
         j.due_at IS NOT NULL AND j.concurrency_key IS NOT NULL AND NOT j.key_held
@@ -18,7 +18,7 @@ WITH RECURSIVE due AS MATERIALIZED (
 crowd AS MATERIALIZED (SELECT count(*) >= %(probe)s AS is_big FROM due),
 seek AS (
     (
-        SELECT 1 AS step, j.key_hash, j.lane, j.queue_name, j.name, j.requires
+        SELECT 1 AS step, j.key_hash, j.lane, j.queue_name, j.name, j.requires, j.resumed
         FROM durable_job AS j
         WHERE
             (SELECT is_big FROM crowd)
@@ -34,7 +34,7 @@ seek AS (
     SELECT seek.step + 1, next.*
     FROM seek
     CROSS JOIN LATERAL (
-        SELECT j.key_hash, j.lane, j.queue_name, j.name, j.requires
+        SELECT j.key_hash, j.lane, j.queue_name, j.name, j.requires, j.resumed
         FROM durable_job AS j
         WHERE
             j.due_at IS NOT NULL AND j.key_hash IS NOT NULL AND NOT j.key_held
@@ -49,7 +49,7 @@ seek AS (
 )
 SELECT
     0 AS step, pair.key_hash, pair.lane, pair.id, pair.due_at, pair.queue_name, budget.most,
-    budget.most - budget.held AS room
+    budget.room, pair.name, pair.resumed, budget.is_paced, budget.opens_in
 FROM due AS pair
 CROSS JOIN LATERAL (
 -- include: keyed_budget
@@ -58,7 +58,7 @@ WHERE NOT (SELECT is_big FROM crowd)
 UNION ALL
 SELECT
     pair.step, pair.key_hash, pair.lane, head.id, head.due_at, pair.queue_name, budget.most,
-    budget.most - budget.held AS room
+    budget.room, pair.name, pair.resumed, budget.is_paced, budget.opens_in
 FROM seek AS pair
 CROSS JOIN LATERAL (
 -- include: keyed_budget
@@ -83,11 +83,12 @@ LEFT JOIN LATERAL (
         LIMIT %(wanted)s
     ) AS first
     ORDER BY first.due_at, first.id
-    LIMIT GREATEST(budget.most - budget.held, 0)
+    -- Of one that a rate holds back a single job, so that it is known to be due.
+    LIMIT CASE WHEN budget.is_paced THEN 1 ELSE GREATEST(budget.room, 0) END
 ) AS head ON TRUE
 WHERE head.id IS NOT NULL OR pair.step = %(pairs)s
 UNION ALL
 -- So that the caller knows which of the two it was, even where nothing was found.
-SELECT -1, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+SELECT -1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM crowd
 WHERE is_big

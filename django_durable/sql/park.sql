@@ -3,6 +3,8 @@ UPDATE durable_job SET
     status = 'WAITING',
     due_at = %(wake_at)s::timestamptz,
     resumed = TRUE,
+    -- The trigger names the one of what is resumed.
+    lane = 0,
     waits_for = %(signal)s,
     lease_until = NULL, claimer = NULL,
     key_held = key_held AND %(hold_key)s

@@ -18,7 +18,9 @@ CROSS JOIN LATERAL (
 ) AS head
 WHERE NOT EXISTS (
     SELECT FROM durable_queue AS q
-    WHERE q.name = lanes.queue_name AND (q.paused OR q.max_running IS NOT NULL)
+    WHERE
+        q.name = lanes.queue_name
+        AND (q.paused OR q.max_running IS NOT NULL OR q.rate_limit IS NOT NULL)
 )
 ORDER BY lanes.priority DESC, head.due_at, head.id
 LIMIT %(reach)s

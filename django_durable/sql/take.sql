@@ -8,6 +8,11 @@ locked AS MATERIALIZED (
     WHERE
         j.due_at <= statement_timestamp() + %(offset)s::interval
         AND j.status IN ('READY', 'WAITING')
+        -- What has not started in time never does.
+        AND (
+            j.start_by IS NULL OR j.started_at IS NOT NULL
+            OR j.start_by > statement_timestamp() + %(offset)s::interval
+        )
         AND j.lane = picked.lane
         AND CASE
             WHEN picked.key_hash IS NULL THEN j.key_hash IS NULL OR j.key_held

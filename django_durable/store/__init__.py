@@ -16,6 +16,7 @@ frozen dataclass, a count or ids; it never logs and sends no Django signal.
     park                RUNNING                 WAITING
     (any verb's end)    WAITING                 READY (what waited for the job that ended)
     cancel              READY, WAITING          CANCELLED; a RUNNING job gets a request
+    cancel_late         READY                   CANCELLED (not started in time)
     run_now             READY                   READY (due now)
     record_checkpoints  RUNNING                 RUNNING (an earned step; its claim is checked)
     send_signal         WAITING (for it)        READY; otherwise only the signal is buffered
@@ -40,6 +41,7 @@ from django_durable.store.base import (
     relax_commits,
 )
 from django_durable.store.base import open_transaction as transaction
+from django_durable.store.budgets import drop_starts
 from django_durable.store.checkpoints import (
     Checkpoint,
     Sent,
@@ -52,7 +54,7 @@ from django_durable.store.checkpoints import (
     record_for_many,
     send_signal,
 )
-from django_durable.store.claiming import Claim, Claims, Lane, Owner, Scope
+from django_durable.store.claiming import Claim, Claims
 from django_durable.store.enqueueing import (
     Enqueued,
     NewJob,
@@ -65,7 +67,7 @@ from django_durable.store.enqueueing import (
     fork,
     replay,
 )
-from django_durable.store.operating import Cancelled, cancel, delete_trees, run_now
+from django_durable.store.operating import Cancelled, cancel, cancel_late, delete_trees, run_now
 from django_durable.store.parking import Parked, hold_awaited, park
 from django_durable.store.recording import (
     Ended,
@@ -97,6 +99,7 @@ from django_durable.store.scheduling import (
     move_schedules,
     own_declarations,
 )
+from django_durable.store.scope import Lane, Owner, Scope, TypeRate
 from django_durable.store.sweeping import Position, Swept, count_gone, sweep
 from django_durable.store.workers import (
     WorkerCard,
@@ -138,6 +141,8 @@ __all__ = [
     "Replayed",
     "Right",
     "Scope",
+    "TypeRate",
+    "drop_starts",
     "Standing",
     "Success",
     "Position",
@@ -162,6 +167,7 @@ __all__ = [
     "bear_many",
     "bear_over_key",
     "cancel",
+    "cancel_late",
     "connection",
     "delete_trees",
     "enqueue",

@@ -1,31 +1,38 @@
-"""The budgets that hold jobs back: concurrency keys and queues with a limit.
+"""The budgets that hold jobs back: concurrency keys, limits of queues, and rates.
 
 A claim looks for what seems to fit, then locks the budgets of that, then counts again in a later
 statement: two claims never decide over one budget at the same time. The locks are tried, never
-waited for; what another claim is deciding over is left to it.
+waited for; what another claim is deciding over is left to it. What starts under a rate is logged
+in the claim's own transaction.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.store.base import rows
 from django_durable.store.enqueueing import LOCK_NAMESPACE
+from django_durable.store.quotas import (
+    LOCK_KEY,
+    LOCK_QUEUE,
+    LOCK_TYPE,
+    NO_LIMIT,
+    Budget,
+    Counts,
+    Quota,
+    log_name,
+)
+from django_durable.store.scope import Lane, Scope, TypeRate
 
-if TYPE_CHECKING:
-    from django_durable.store.claiming import Scope
-
-LOCK_KEY = 1
-LOCK_QUEUE = 2
-NO_LIMIT = 2**31 - 1
 # One above the lowest bigint, which SQL reads as a minus before a number out of range.
 LOWEST = -(2**63) + 1
 HIGHEST = 2**63 - 1
@@ -34,8 +41,9 @@ START, END = (LOWEST, LOWEST), (HIGHEST, HIGHEST)
 WIDEST = 5000
 # The step of the row that says that the keys were visited.
 BIG = -1
+# How long a start is kept at least, in seconds: the rate of its queue may get a longer window.
+KEEP_STARTS = 60
 
-Budget = tuple[int, str]
 Pair = tuple[int, int]
 
 
@@ -48,6 +56,8 @@ class Candidate:
     due_at: datetime
     queue_name: str
     lane: int
+    name: str
+    resumed: bool
     key: int | None = None
     limit: int = NO_LIMIT
     rank: int = 0
@@ -63,64 +73,130 @@ class KeyedRow(NamedTuple):
     queue_name: str
     limit: int | None
     room: int | None
+    name: str
+    resumed: bool
+    # Held back by nothing but a rate; and after how many seconds that of its key has room.
+    is_paced: bool
+    opens_in: float | None
 
     def as_candidate(self, priority: int, rank: int) -> Candidate:
         """Return what a claim may pick."""
-        limit = NO_LIMIT if self.limit is None else self.limit
         return Candidate(
-            self.id, priority, self.due_at, self.queue_name, self.lane, self.key, limit, rank
+            self.id,
+            priority,
+            self.due_at,
+            self.queue_name,
+            self.lane,
+            self.name,
+            self.resumed,
+            self.key,
+            NO_LIMIT if self.limit is None else self.limit,
+            rank,
         )
 
 
+class Rooms:
+    """Say of lanes how many more of their jobs seem to fit, as nothing was locked."""
+
+    def __init__(self, scope: Scope, queues: Sequence[str], counts: Counts) -> None:
+        self._scope = scope
+        self._counts = counts
+        self.queues = set(queues)
+
+    def _queue(self, name: str, *, resumed: bool) -> dict[Quota, int]:
+        known = name in self.queues
+        return dict(self._counts.of_queue(name, resumed=resumed)) if known else {}
+
+    def of_queue(self, name: str, *, resumed: bool) -> int | None:
+        """Return the room in the lane's queue, None if that has no limit."""
+        if name not in self.queues:
+            return None
+        return self._counts.room(self._queue(name, resumed=resumed))
+
+    def of_type(self, lane: Lane) -> int | None:
+        """Return how many jobs of the lane's type may start, None if it has no rate."""
+        rate = self._scope.rate_of(lane)
+        return None if rate is None else self._counts.room(_type_quota(rate))
+
+    def opens_in(self, lane: Lane) -> float:
+        """Return after how many seconds rates that hold the lane back may have room."""
+        rate = self._scope.rate_of(lane)
+        quotas = self._queue(lane.queue_name, resumed=lane.resumed)
+        return self._counts.opens_in(quotas | (_type_quota(rate) if rate else {}))
+
+    def queue_opens_in(self, name: str) -> float:
+        """Return after how many seconds the rate of the queue may have room."""
+        return self._counts.opens_in(self._queue(name, resumed=False))
+
+
+def _type_quota(rate: TypeRate) -> dict[Quota, int]:
+    return {(LOCK_TYPE, rate.type_name, rate.seconds): rate.limit}
+
+
 class Budgets:
-    """Find due jobs that fit their budgets; remembers the limits of queues and whose turn it is."""
+    """Find due jobs that fit; remembers which queues have limits, and whose turn it is.
+
+    `opens_in` tells after a look for what fits when rates that hold due jobs with keys back may
+    have room.
+    """
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         limits = {name: scope.limits.get(name, 1) for name in scope.names}
         self._limits = json.dumps({n: NO_LIMIT if x is None else x for n, x in limits.items()})
-        self._queues: dict[str, int] = {}
+        self._rates = json.dumps({n: (r.limit, r.seconds) for n, r in scope.rates.items()})
+        self._queues: list[str] = []
         # The priorities of jobs with a key, highest first.
-        self._levels: list[int] = []
+        self.levels: list[int] = []
         self._turns: dict[int, Pair] = {}
         self.matter = False
         self.contended = False
+        self.opens_in = math.inf
+        self._counts = Counts((), ())
 
-    def look(self, db: BaseDatabaseWrapper) -> None:
-        """Learn the limits of queues and the priorities of jobs with keys."""
-        levels, names, limits = rows(db, "find_budgets")[0]
-        self._levels = levels or []
-        self._queues = dict(zip(names or [], limits or [], strict=True))
-        self.matter = bool(self._levels or self._queues)
+    def look(self, db: BaseDatabaseWrapper, lanes: Sequence[Lane]) -> None:
+        """Learn which queues have limits and the priorities of jobs with keys."""
+        levels, names = rows(db, "find_budgets")[0]
+        self.levels = levels or []
+        self._queues = names or []
+        has_rates = any(self._scope.rate_of(lane) for lane in lanes)
+        self.matter = bool(self.levels or self._queues or has_rates)
 
-    def rooms(self, db: BaseDatabaseWrapper) -> dict[str, int]:
-        """Return how many more jobs seem to fit each limited queue."""
-        running = self._count(db, [(LOCK_QUEUE, name) for name in self._queues])
-        return {
-            name: max(limit - running[(LOCK_QUEUE, name)], 0)
-            for name, limit in self._queues.items()
-        }
+    def rooms(self, db: BaseDatabaseWrapper, lanes: Sequence[Lane]) -> Rooms:
+        """Return how many more jobs seem to fit."""
+        budgets: set[Budget] = {(LOCK_QUEUE, name) for name in self._queues}
+        rates = {rate for lane in lanes if (rate := self._scope.rate_of(lane))}
+        quotas = {quota for rate in rates for quota in _type_quota(rate)}
+        counts = self._count(db, budgets | {quota[:2] for quota in quotas}, quotas)
+        return Rooms(self._scope, self._queues, counts)
 
     def keyed(
         self,
         db: BaseDatabaseWrapper,
-        rooms: Mapping[str, int],
+        rooms: Rooms,
         slots: int,
         shunned: Sequence[UUID],
+        *,
+        fair: bool = False,
     ) -> list[Candidate]:
-        """Return due jobs that seem to fit, by priority and then each key in its turn."""
+        """Return due jobs that seem to fit, by priority and then each key in its turn.
+
+        With `fair`, of each priority as many as there are slots, the oldest first.
+        """
+        self.opens_in = math.inf
         found: list[Candidate] = []
-        for level in self._levels:
-            if len(found) >= slots:
+        for level in self.levels:
+            if len(found) >= slots and not fair:
                 break
-            found += self._turn(db, level, rooms, slots - len(found), shunned)
-        return found
+            wanted = slots if fair else slots - len(found)
+            found += self._turn(db, level, rooms, wanted, shunned)
+        return sorted(found, key=lambda candidate: candidate.due_at) if fair else found
 
     def _turn(
         self,
         db: BaseDatabaseWrapper,
         level: int,
-        rooms: Mapping[str, int],
+        rooms: Rooms,
         wanted: int,
         shunned: Sequence[UUID],
     ) -> list[Candidate]:
@@ -129,27 +205,37 @@ class Budgets:
         start = self._turns.get(level, START)
         found: list[Candidate] = []
         ranks: Counter[int] = Counter()
-        queued: Counter[str] = Counter()
+        queued: Counter[tuple[str, bool]] = Counter()
         for window in self._windows(db, start, params):
             for row in window:
+                if row.is_paced:
+                    opens_in = row.opens_in or rooms.queue_opens_in(row.queue_name)
+                    self.opens_in = min(self.opens_in, opens_in)
+                    continue
                 if row.limit is None or row.room is None or ranks[row.key] >= row.room:
                     continue
-                if queued[row.queue_name] >= rooms.get(row.queue_name, NO_LIMIT):
+                place = (row.queue_name, row.resumed)
+                room = rooms.of_queue(row.queue_name, resumed=row.resumed)
+                if room is not None and queued[place] >= room:
                     continue
                 found.append(row.as_candidate(level, ranks[row.key]))
                 ranks[row.key] += 1
-                queued[row.queue_name] += 1
+                queued[place] += 1
             if len(found) >= wanted:
                 break
         return sorted(found, key=lambda candidate: candidate.rank)[:wanted]
 
-    def _serving(self, rooms: Mapping[str, int]) -> dict[str, Any]:
+    def _serving(self, rooms: Rooms) -> dict[str, Any]:
         scope = self._scope
-        full = [name for name, room in rooms.items() if room < 1]
+        full = [name for name in self._queues if not rooms.of_queue(name, resumed=True)]
+        spent = [name for name in self._queues if not rooms.of_queue(name, resumed=False)]
         return {
             "limits": self._limits,
+            "rates": self._rates,
             "queues": None if scope.queues is None else list(scope.queues),
             "excluded_queues": [*scope.excluded_queues, *full],
+            "limited": self._queues,
+            "spent": spent,
             "capabilities": list(scope.capabilities),
         }
 
@@ -189,21 +275,26 @@ class Budgets:
     ) -> list[Candidate]:
         """Lock the budgets, then count, then pick in order what fits them."""
         wanted = {budget for candidate in candidates for budget in self._budgets_of(candidate)}
-        counts: dict[Budget, int] = {}
+        held: set[Budget] = set()
         if wanted:
             kinds, tokens = zip(*sorted(wanted), strict=True)
-            held = rows(
-                db, "lock_budgets", kinds=list(kinds), tokens=list(tokens), namespace=LOCK_NAMESPACE
+            held = set(
+                rows(
+                    db,
+                    "lock_budgets",
+                    kinds=list(kinds),
+                    tokens=list(tokens),
+                    namespace=LOCK_NAMESPACE,
+                )
             )
-            counts = self._count(db, held)
+        rates = {quota for candidate in candidates for quota in self._own_quotas(candidate)}
+        self._counts = counts = self._count(db, held, rates)
         picked: list[Candidate] = []
         self.contended = False
         for candidate in candidates:
-            budgets = self._budgets_of(candidate)
-            # What another claim decides over at this moment counts as full.
-            if all(counts.get(budget, limit) < limit for budget, limit in budgets.items()):
-                for budget in budgets:
-                    counts[budget] += 1
+            quotas = self._quotas(candidate, counts)
+            if counts.room(quotas) > 0:
+                counts.take(quotas)
                 picked.append(candidate)
                 if len(picked) == slots:
                     break
@@ -213,28 +304,92 @@ class Budgets:
         self._pass_on(picked)
         return picked
 
-    def _budgets_of(self, candidate: Candidate) -> dict[Budget, int]:
-        budgets: dict[Budget, int] = {}
-        if candidate.key is not None:
-            budgets[(LOCK_KEY, str(candidate.key))] = candidate.limit
+    def _budgets_of(self, candidate: Candidate) -> set[Budget]:
+        budgets = {quota[:2] for quota in self._own_quotas(candidate)}
         if candidate.queue_name in self._queues:
-            budgets[(LOCK_QUEUE, candidate.queue_name)] = self._queues[candidate.queue_name]
+            budgets.add((LOCK_QUEUE, candidate.queue_name))
         return budgets
 
-    def _count(self, db: BaseDatabaseWrapper, budgets: Sequence[Budget]) -> dict[Budget, int]:
-        counts = dict.fromkeys(budgets, 0)
-        if counts:
-            for kind, token, running in rows(
+    def _own_quotas(self, candidate: Candidate) -> dict[Quota, int]:
+        """Return what a job needs of its key, or of its type; no rate holds back what resumes."""
+        quotas: dict[Quota, int] = {}
+        rate = None if candidate.resumed else self._scope.rates.get(candidate.name)
+        if candidate.key is not None:
+            quotas[(LOCK_KEY, str(candidate.key), None)] = candidate.limit
+            if rate is not None:
+                quotas[(LOCK_KEY, str(candidate.key), rate.seconds)] = rate.limit
+        elif rate is not None:
+            quotas |= _type_quota(rate)
+        return quotas
+
+    def _quotas(self, candidate: Candidate, counts: Counts) -> dict[Quota, int]:
+        quotas = self._own_quotas(candidate)
+        if candidate.queue_name in self._queues:
+            quotas |= counts.of_queue(candidate.queue_name, resumed=candidate.resumed)
+        return quotas
+
+    def _count(self, db: BaseDatabaseWrapper, budgets: set[Budget], quotas: set[Quota]) -> Counts:
+        """Count what budgets hold, and what has started in the windows of these quotas."""
+        if not budgets:
+            return Counts((), ())
+        rates = [quota for quota in quotas if quota[2] and quota[:2] in budgets]
+        found = rows(
+            db,
+            "count_budgets",
+            keys=[int(token) for kind, token in budgets if kind == LOCK_KEY],
+            queues=[token for kind, token in budgets if kind == LOCK_QUEUE],
+            kinds=[quota[0] for quota in rates],
+            tokens=[quota[1] for quota in rates],
+            seconds=[quota[2] for quota in rates],
+            budgets=[log_name(quota[:2]) for quota in rates],
+        )
+        return Counts(budgets, found)
+
+    def log(self, db: BaseDatabaseWrapper, started: Sequence[Candidate], moment: datetime) -> None:
+        """Log what starts under rates, in the transaction that claims it."""
+        starts: Counter[Budget] = Counter()
+        windows: dict[Budget, int] = {}
+        longest = max((rate.seconds for rate in self._scope.rates.values()), default=0)
+        for candidate in started:
+            for kind, token, seconds in self._quotas(candidate, self._counts):
+                if seconds:
+                    starts[(kind, token)] += 1
+                    # Other job types may count what starts under the key in longer windows.
+                    windows[(kind, token)] = longest if kind == LOCK_KEY else seconds
+        if starts:
+            rows(
                 db,
-                "count_budgets",
-                keys=[int(token) for kind, token in counts if kind == LOCK_KEY],
-                queues=[token for kind, token in counts if kind == LOCK_QUEUE],
-            ):
-                counts[(kind, token)] = running
-        return counts
+                "log_starts",
+                budgets=[log_name(budget) for budget in starts],
+                starts=list(starts.values()),
+                seconds=[max(windows[budget], KEEP_STARTS) for budget in starts],
+                moment=moment,
+            )
 
     def _pass_on(self, picked: Sequence[Candidate]) -> None:
         """Let the next claim begin after the last key that this one gave its turn."""
         for candidate in picked:
             if candidate.key is not None and candidate.rank == 0:
                 self._turns[candidate.priority] = (candidate.key, candidate.lane)
+
+
+def find_openings(
+    db: BaseDatabaseWrapper, rates: Mapping[tuple[str, int], int]
+) -> dict[tuple[str, int], datetime]:
+    """Tell of rates that are used up when the next start is possible.
+
+    A rate is a budget, by its `log_name`, and a number of seconds, with how many may start.
+    """
+    found = rows(
+        db,
+        "find_openings",
+        budgets=[budget for budget, _seconds in rates],
+        seconds=[seconds for _budget, seconds in rates],
+        limits=list(rates.values()),
+    )
+    return {(budget, seconds): opens_at for budget, seconds, opens_at in found}
+
+
+def drop_starts(db: BaseDatabaseWrapper, limit: int) -> int:
+    """Drop starts from the log that no window holds any more; return how many."""
+    return len(rows(db, "drop_starts", limit=limit))

@@ -1,23 +1,26 @@
 """The claim: which due jobs become whose, in one short transaction.
 
 A worker knows the lanes that hold jobs and picks from those that it may serve. While no budget
-matters (no concurrency key, no limited queue), one statement claims; else see `budgets.py`.
+matters (no concurrency key, no limited queue, no rate), one statement claims; else see
+`budgets.py`.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_durable.conf import conf
 from django_durable.store.base import atomic, rows
-from django_durable.store.budgets import HIGHEST, LOWEST, Budgets, Candidate
+from django_durable.store.budgets import HIGHEST, LOWEST, Budgets, Candidate, Rooms
+from django_durable.store.scope import Lane, Owner, Scope
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 # Looks begin at what was claimed last, but so often at the very beginning; and one that dead index
@@ -31,47 +34,6 @@ FORGET_LANES_AFTER = 60.0
 # Rows that other claimers are taking at this moment lie in front: how far one try after another
 # looks past them.
 SPREADS = (1, 4, 16)
-
-
-@dataclass(frozen=True)
-class Lane:
-    """Name one lane: the jobs of one queue, type, requirement and priority."""
-
-    lane: int
-    queue_name: str
-    name: str
-    requires: str | None
-    priority: int
-
-
-@dataclass(frozen=True)
-class Scope:
-    """Say which lanes a worker may serve; `queues` None means all."""
-
-    names: frozenset[str]
-    queues: frozenset[str] | None = None
-    excluded_queues: frozenset[str] = frozenset()
-    capabilities: frozenset[str] = frozenset()
-    # Concurrency limits by job type, None for no limit; one that is not listed has a limit of one.
-    limits: Mapping[str, int | None] = field(default_factory=dict)
-
-    def serves(self, lane: Lane) -> bool:
-        """Tell whether jobs of the lane may be claimed."""
-        return (
-            lane.name in self.names
-            and (self.queues is None or lane.queue_name in self.queues)
-            and lane.queue_name not in self.excluded_queues
-            and (lane.requires is None or lane.requires in self.capabilities)
-        )
-
-
-@dataclass(frozen=True)
-class Owner:
-    """Say who claims: the worker's name, for people, and the claimer's identity, for the fence."""
-
-    worker: str
-    claimer: UUID
-    lease: timedelta
 
 
 class Claim(NamedTuple):
@@ -111,26 +73,35 @@ class Claims:
     """Claim jobs for one claimer; remembers lanes, bounds and whose turn it is, and no job.
 
     `incomplete` tells after a claim of less than was asked for that due jobs may be left: others
-    were deciding over some at that moment, or a full look has to wait. Ask again soon.
+    were deciding over some at that moment, or a full look has to wait. Ask again soon. `opens_at`
+    tells then when a rate that holds back due jobs may have room.
     """
 
     def __init__(self, scope: Scope, owner: Owner) -> None:
         self.scope = scope
         self.owner = owner
         self.incomplete = False
+        self.opens_at = math.inf
         self._budgets = Budgets(scope)
         self._budgets_at = 0.0
         self._lanes: dict[int, Lane] = {}
+        self._served: list[Lane] = []
         self._lanes_at = 0.0
         self._forget_at = 0.0
         self._bounds: dict[int, datetime] = {}
         self._full_look_at = 0.0
         self._rest_until = 0.0
+        # Whether there is more than one priority to be fair to, and the claimed jobs since one
+        # was taken for its age.
+        self._is_mixed = False
+        self._since_oldest = 0
 
     def look(self, db: BaseDatabaseWrapper) -> None:
         """Learn of lanes, keys and limits that came up since the last look."""
         self._find_lanes(db)
-        self._budgets.look(db)
+        self._budgets.look(db, self._served)
+        priorities = {lane.priority for lane in self._served} | set(self._budgets.levels)
+        self._is_mixed = len(priorities) > 1
 
     @property
     def look_from(self) -> float:
@@ -151,44 +122,92 @@ class Claims:
             self._lanes = {}
             self._forget_at = started + FORGET_LANES_AFTER
         self._lanes.update((row[0], Lane(*row)) for row in found)
+        self._served = [lane for lane in self._lanes.values() if self.scope.serves(lane)]
         self._lanes_at = _rest(started)
-
-    def _served(self) -> list[Lane]:
-        return [lane for lane in self._lanes.values() if self.scope.serves(lane)]
 
     def claim(
         self, db: BaseDatabaseWrapper, slots: int, shunned: Sequence[UUID] = ()
     ) -> list[Claim]:
         """Claim up to `slots` due jobs in the order priority, due time, id, and return them so.
 
-        Jobs in `shunned` are left alone. A crash before a commit claims nothing; one after it
-        leaves claims that their lease, or their claimer's `release` of what it does not hold,
-        gives back.
+        One in `DURABLE_FAIR_SHARE` is the oldest due one whatever its priority. Jobs in `shunned`
+        are left alone. A crash before a commit claims nothing; one after it leaves claims that
+        their lease, or their claimer's `release` of what it does not hold, gives back.
         """
         self.incomplete = False
+        self.opens_at = math.inf
         left_out = list(shunned)
+        share = conf.fair_share if self._is_mixed else None
+        oldest = min((self._since_oldest + slots) // share, slots) if share else 0
+        claimed: list[Claim] = []
+        if oldest < slots:
+            claimed = self._claim(db, slots - oldest, left_out)
+        # If these were not as many as asked for, then nothing is left that could be the oldest.
+        if oldest and len(claimed) == slots - oldest:
+            claimed += self._claim(db, oldest, left_out, fair=True)
+            self._since_oldest -= oldest * (share or 0)
+        if share:
+            self._since_oldest = max(self._since_oldest + len(claimed), 0) % share
+        return sorted(claimed, key=lambda claim: (-claim.priority, claim.due_at, claim.id))
+
+    def _claim(
+        self, db: BaseDatabaseWrapper, slots: int, shunned: list[UUID], *, fair: bool = False
+    ) -> list[Claim]:
+        """Claim in the order of the priorities or, to be fair, of the due times alone."""
         claimed: list[Claim] = []
         is_time = self._budgets.matter and time.monotonic() >= self._budgets_at
         if not is_time:
-            claimed = self._take_free(db, slots, left_out)
+            claimed = self._take_free(db, slots, shunned, fair=fair)
         if self._budgets.matter and len(claimed) < slots:
-            fitting = self._find_fitting(db, slots - len(claimed), left_out)
-            if fitting is not None:
-                claimed += self._take_budgeted(db, slots - len(claimed), left_out, *fitting)
-            elif is_time:
-                claimed = self._take_free(db, slots, left_out)
-        return sorted(claimed, key=lambda claim: (-claim.priority, claim.due_at, claim.id))
+            wanted = slots - len(claimed)
+            rooms = self._budgets.rooms(db, self._served)
+            keyed = self._budgets.keyed(db, rooms, wanted, shunned, fair=fair)
+            if keyed or any(self._is_limited(lane, rooms) for lane in self._fitting(rooms)):
+                claimed += self._take_budgeted(db, wanted, shunned, rooms, keyed, fair=fair)
+            else:
+                # Claims that jobs without a budget fill need not ask again at once.
+                self._budgets_at = time.monotonic() + BUDGETS_REST
+                if is_time:
+                    claimed = self._take_free(db, slots, shunned, fair=fair)
+            if len(claimed) < slots:
+                self._note_opening(db, rooms)
+        return claimed
 
-    def _take_free(self, db: BaseDatabaseWrapper, slots: int, shunned: list[UUID]) -> list[Claim]:
+    def _fitting(self, rooms: Rooms) -> list[Lane]:
+        """Return the lanes whose queue and type seem to have room."""
+        return [
+            lane
+            for lane in self._served
+            if rooms.of_queue(lane.queue_name, resumed=lane.resumed) != 0
+            and rooms.of_type(lane) != 0
+        ]
+
+    def _is_limited(self, lane: Lane, rooms: Rooms) -> bool:
+        return lane.queue_name in rooms.queues or self.scope.rate_of(lane) is not None
+
+    def _note_opening(self, db: BaseDatabaseWrapper, rooms: Rooms) -> None:
+        """Note when the first rate that holds back a due job may have room."""
+        limited = [lane for lane in self._served if self._is_limited(lane, rooms)]
+        opening = {lane.lane: rooms.opens_in(lane) for lane in limited}
+        paced = [lane for lane, opens_in in opening.items() if opens_in < math.inf]
+        due = rows(db, "find_due_lanes", lanes=paced) if paced else []
+        opens_in = min([self._budgets.opens_in, *(opening[lane] for (lane,) in due)])
+        self.opens_at = time.monotonic() + opens_in
+
+    def _take_free(
+        self, db: BaseDatabaseWrapper, slots: int, shunned: list[UUID], *, fair: bool
+    ) -> list[Claim]:
         """Pick and take in one statement, where no budget matters."""
         claimed: list[Claim] = []
+        lanes = [lane for lane in self._served if self.scope.rate_of(lane) is None]
         spreads = iter(SPREADS)
         spread = next(spreads)
         while wanted := max(slots - len(claimed), 0):
             is_full, found = self._walk(
                 db,
                 "claim",
-                self._served(),
+                lanes,
+                fair=fair,
                 slots=wanted,
                 reach=spread * (2 * wanted + 10),
                 shunned=shunned,
@@ -207,46 +226,48 @@ class Claims:
                 break
         return claimed
 
-    def _find_fitting(
-        self, db: BaseDatabaseWrapper, slots: int, shunned: list[UUID]
-    ) -> tuple[dict[str, int], list[Candidate]] | None:
-        """Return the rooms of limited queues, and the jobs with keys, that seem to fit; or None.
-
-        Where nothing fits, claims that jobs without a budget fill need not ask again at once.
-        """
-        rooms = self._budgets.rooms(db)
-        keyed = self._budgets.keyed(db, rooms, slots, shunned)
-        if keyed or any(rooms.get(lane.queue_name) for lane in self._served()):
-            return rooms, keyed
-        self._budgets_at = time.monotonic() + BUDGETS_REST
-        return None
-
     def _take_budgeted(
         self,
         db: BaseDatabaseWrapper,
         slots: int,
         shunned: list[UUID],
-        rooms: dict[str, int],
+        rooms: Rooms,
         keyed: list[Candidate],
+        *,
+        fair: bool,
     ) -> list[Claim]:
         """Lock the budgets of what seems to fit, count again, and take; one transaction."""
-        lanes = [lane for lane in self._served() if rooms.get(lane.queue_name) != 0]
+        lanes = self._fitting(rooms)
+        rates = [self.scope.rate_of(lane) for lane in lanes]
         self._full_look_at = 0.0
         with atomic(db):
             is_full, peeked = self._walk(
                 db,
                 "peek_limited",
                 lanes,
-                rooms=[rooms.get(lane.queue_name) for lane in lanes],
+                fair=fair,
+                rooms=[rooms.of_queue(lane.queue_name, resumed=lane.resumed) for lane in lanes],
+                shares=[rooms.of_type(lane) for lane in lanes],
+                types=[rate.type_name if rate else "" for rate in rates],
+                resumed=[lane.resumed for lane in lanes],
                 reach=2 * slots + 10,
                 shunned=shunned,
             )
-            plain = [Candidate(*row) for row in peeked]
-            picked = self._budgets.pick(db, _merge(plain, keyed), slots)
+            plain = [self._candidate(*row) for row in peeked]
+            merged = _merge(plain, keyed, fair=fair)
+            picked = self._budgets.pick(db, merged, slots)
             taken = self._take_listed(db, picked) if picked else []
+            if taken:
+                ids = {claim.id for claim in taken}
+                started = [candidate for candidate in picked if candidate.id in ids]
+                self._budgets.log(db, started, taken[0].claimed_at)
         is_contended = self._budgets.contended or len(taken) < len(picked)
         self.incomplete = len(taken) < slots and (is_contended or not is_full)
         return taken
+
+    def _candidate(self, id_: UUID, priority: int, due_at: datetime, number: int) -> Candidate:
+        lane = self._lanes[number]
+        return Candidate(id_, priority, due_at, lane.queue_name, number, lane.name, lane.resumed)
 
     def _take_listed(self, db: BaseDatabaseWrapper, picked: list[Candidate]) -> list[Claim]:
         found = rows(
@@ -263,7 +284,13 @@ class Claims:
         return self._taken(found)[1]
 
     def _walk(
-        self, db: BaseDatabaseWrapper, statement: str, lanes: list[Lane], **params: Any
+        self,
+        db: BaseDatabaseWrapper,
+        statement: str,
+        lanes: list[Lane],
+        *,
+        fair: bool,
+        **params: Any,
     ) -> tuple[bool, list[tuple[Any, ...]]]:
         """Run a statement that walks the lanes; tell if it looked at all that they hold.
 
@@ -279,7 +306,7 @@ class Claims:
             db,
             statement,
             lanes=[lane.lane for lane in lanes],
-            priorities=[lane.priority for lane in lanes],
+            priorities=[0 if fair else lane.priority for lane in lanes],
             queues=[lane.queue_name for lane in lanes],
             bounds=[self._bounds.get(lane.lane, LONG_AGO) for lane in lanes],
             **params,
@@ -328,12 +355,14 @@ def _rest(started: float) -> float:
     return now + PAUSE_FACTOR * (now - started) if now - started > SLOW_LOOK else now
 
 
-def _merge(plain: list[Candidate], keyed: list[Candidate]) -> list[Candidate]:
+def _merge(plain: list[Candidate], keyed: list[Candidate], *, fair: bool) -> list[Candidate]:
     """Merge by priority, then due time; those with keys keep their turns among themselves."""
     merged: list[Candidate] = []
     plain, keyed = plain[::-1], keyed[::-1]
     while plain and keyed:
         one, other = plain[-1], keyed[-1]
-        is_first = (-one.priority, one.due_at) <= (-other.priority, other.due_at)
+        is_first = one.due_at <= other.due_at
+        if not fair and one.priority != other.priority:
+            is_first = one.priority > other.priority
         merged.append(plain.pop() if is_first else keyed.pop())
     return merged + plain[::-1] + keyed[::-1]

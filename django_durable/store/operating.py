@@ -1,4 +1,4 @@
-"""The verbs of an operator on jobs: cancel and run now."""
+"""The verbs of an operator on jobs, cancel and run now; and the cancel of what starts too late."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.choices import JobStatus
 from django_durable.store.base import (
+    Locked,
     atomic,
     bear_undos,
     ending,
@@ -20,6 +21,8 @@ from django_durable.store.base import (
 from django_durable.store.enqueueing import LOCK_NAMESPACE, LOCK_TREE
 from django_durable.store.recording import Keep
 from django_durable.store.sweeping import delete_records
+
+NOT_IN_TIME = "not started in time"
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,33 @@ def cancel(
         return changed, frozenset(woken | undoing)
 
     return ending(db, cancel_locked)
+
+
+def cancel_late(
+    db: BaseDatabaseWrapper, *, keep: Keep, limit: int
+) -> tuple[list[UUID], frozenset[str]]:
+    """Cancel jobs that have not started in time; return them and the queues in which others woke.
+
+    Waits for no lock: what somebody else is writing, or whose waiter he is writing, is left; call
+    again until fewer than `limit` come back.
+    """
+    with atomic(db):
+        locked = Locked.of(rows(db, "lock_late", limit=limit))
+        if not locked:
+            return [], frozenset()
+        found = rows(
+            db,
+            "cancel_late",
+            ids=list(locked),
+            reason=NOT_IN_TIME,
+            keep_completed=keep.params()["keep_completed"],
+            default_keep_completed=keep.completed,
+        )
+        ended = [row[0] for row in found]
+        undoing = bear_undos(db, ended)
+        woken = wake_waiters(db, ended, locked)
+        settle_trees(db, locked.roots_of(ended) | (set(ended) if undoing else set()))
+    return ended, frozenset(woken | undoing)
 
 
 def _own_trees(db: BaseDatabaseWrapper, roots: Sequence[UUID]) -> None:

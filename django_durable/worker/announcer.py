@@ -122,12 +122,13 @@ class Announcer:
         self.loop.stop()
         self.loop.join(max(end - time.monotonic(), 0.1))
 
-    def cancelled(self, run: Run) -> None:
-        """Send `job_cancelled` for a claim that was given back after a cancel."""
-        self._put(lambda: self._send_cancelled(run))
+    def cancelled(self, job_id: UUID) -> None:
+        """Send `job_cancelled` for a claim given back after a cancel, or what starts too late."""
+        if signals.job_cancelled.has_listeners(Job):
+            self._put(lambda: self._send_cancelled(job_id))
 
-    def _send_cancelled(self, run: Run) -> None:
-        job = Job.all_objects.filter(pk=run.right[0]).first()
+    def _send_cancelled(self, job_id: UUID) -> None:
+        job = Job.all_objects.filter(pk=job_id).first()
         if job is not None:
             _send(signals.job_cancelled, job=job, reason=job.cancel_reason)
 

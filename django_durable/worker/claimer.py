@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -24,6 +25,8 @@ from django_durable.worker.runs import Run, Runs
 from django_durable.worker.timekeeper import Timekeeper
 
 RESCUE_BATCH = 100
+LATE_BATCH = 200
+DROP_BATCH = 1000
 # How long a claimer with a backlog waits for half of its slots before it takes fewer.
 GATHER = 0.005
 FORGET_WORKERS_AFTER = timedelta(days=1)
@@ -50,6 +53,8 @@ class Claimer:
         self._start = start
         self._claimer = claimer
         self._claims = Claims(options.scope(), Owner(options.name, claimer, options.lease_duration))
+        job_types = [registry.get(name) for name in options.served_names()]
+        self._has_deadlines = any(kind.options.start_within for kind in job_types)
         self._timekeeper = Timekeeper(options, announcer) if options.maintenance else None
         self._shunned: dict[UUID, float] = {}
         self._uncertain = False
@@ -124,14 +129,19 @@ class Claimer:
         for claim in claimed:
             self._take(claim, recorded.get(claim.id))
         is_behind = self._timekeeper is not None and self._timekeeper.behind
-        self.idle = was_idle and not claimed and sees_all and not is_behind
+        # What a rate holds back is due, and will start here.
+        is_paced = self._claims.opens_at < math.inf
+        self.idle = was_idle and not claimed and sees_all and not is_behind and not is_paced
         self._found_nothing = not claimed
         if len(claimed) >= room:
             self._gather_until = time.monotonic() + GATHER
         if claimed:
             # Or fewer: others may have held the rest for the moment of their own claims.
             return 0
-        until = self._next_look()
+        if self._has_deadlines and self._claims.incomplete and self._cancel_late():
+            # They stood before others, and a claim leaves them alone.
+            return 0
+        until = min(self._next_look(), self._claims.opens_at)
         if self._claims.full_from > now:
             until = min(until, self._claims.full_from)
         return self._pause(until - time.monotonic())
@@ -187,6 +197,17 @@ class Claimer:
             self._runs.leave(run)
             raise
 
+    def _cancel_late(self) -> int:
+        """Cancel a batch of what has not started in time; return how many that were."""
+        db = store.connection()
+        ended, woken = store.cancel_late(db, keep=current_keep(), limit=LATE_BATCH)
+        for job in ended:
+            self._announcer.cancelled(job)
+        notifications.notify(db, notifications.READY, woken)
+        if ended:
+            notifications.notify(db, notifications.ENDED, [notifications.ids_topic(ended)])
+        return len(ended)
+
     def _upkeep(self) -> None:
         """Rescue what others lost, every few seconds."""
         now = time.monotonic()
@@ -198,6 +219,11 @@ class Claimer:
         self._upkeep_at = now + min(self._options.lease / 4, 2.0)
         db = store.connection()
         store.forget_dead(db, FORGET_WORKERS_AFTER)
+        while store.drop_starts(db, DROP_BATCH) == DROP_BATCH:
+            pass
+        if self._cancel_late() == LATE_BATCH:
+            # Not all at once: claims go on in between.
+            self._upkeep_at = now
         while now >= self._rescue_from:
             rescued = store.rescue(
                 db,

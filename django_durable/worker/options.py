@@ -9,8 +9,9 @@ from typing import Any
 
 from django.conf import settings
 
+from django_durable.durations import parse_rate
 from django_durable.jobtypes import registry
-from django_durable.store import Scope
+from django_durable.store import Scope, TypeRate
 
 # Where a child leaves its options for the processes of isolated runs.
 OPTIONS_VARIABLE = "DURABLE_WORKER_OPTIONS"
@@ -56,6 +57,7 @@ class WorkerOptions:
             excluded_queues=frozenset(self.excluded_queues),
             capabilities=frozenset(self.capabilities),
             limits=limits,
+            rates=type_rates(),
         )
 
     def served_names(self) -> list[str]:
@@ -85,3 +87,14 @@ class WorkerOptions:
             if isinstance(value, list):
                 read[name] = tuple(value)
         return cls(**read)
+
+
+def type_rates() -> dict[str, TypeRate]:
+    """Return the rates of all job types: those that this worker leaves to others share keys."""
+    rates: dict[str, TypeRate] = {}
+    for name in registry.names():
+        job_type = registry.get(name)
+        if job_type.options.rate_limit is not None:
+            limit, window = parse_rate(job_type.options.rate_limit)
+            rates[name] = TypeRate(job_type.name, limit, round(window.total_seconds()))
+    return rates

@@ -203,7 +203,7 @@ class Recorder:
             self._judge_missing([run])
         elif released[0].status is JobStatus.CANCELLED:
             self._ended(run)
-            self._announcer.cancelled(run)
+            self._announcer.cancelled(run.right[0])
         else:
             self._runs.forget(run)
 

@@ -20,6 +20,7 @@ from django_durable.jobtypes import JobType, registry
 from django_durable.models import Job
 from django_durable.outcomes import Abandoned, Outcome, ParkedRun, Rejected
 from django_durable.store import Claim, Claims, Failure, Owner, Scope, Success
+from django_durable.worker.options import type_rates
 
 LEASE = timedelta(seconds=30)
 
@@ -33,7 +34,8 @@ class Runner:
         names = {name for kind in job_types for name in (kind.name, *kind.aliases)}
         limits = {name: registry.get(name).options.concurrency_limit for name in names}
         self.claims = Claims(
-            Scope(frozenset(names), limits=limits, **scope), Owner(worker, uuid4(), lease)
+            Scope(frozenset(names), limits=limits, rates=type_rates(), **scope),
+            Owner(worker, uuid4(), lease),
         )
 
     def claim(self, slots: int = 1000) -> list[Claim]:

@@ -164,6 +164,13 @@ ONLY_TYPES_FINE: list[tuple[str, Any]] = [
     ("accept", lambda job: True),
     ("concurrency_key", lambda *args: "key"),
     ("concurrency_limit", 5),
+    ("concurrency_limit", None),
+    ("hold_key_while_parked", True),
+    ("rate_limit", "100/m"),
+    ("rate_limit", "1/d"),
+    ("rate_limit", None),
+    ("start_within", timedelta(milliseconds=1)),
+    ("start_within", None),
     ("keep_completed", timedelta(0)),
     ("keep_completed", None),
     ("keep_dead", timedelta(days=1)),
@@ -217,6 +224,16 @@ ONLY_TYPES_WRONG: list[tuple[str, Any]] = [
     ("accept", "yes"),
     ("concurrency_limit", 0),
     ("concurrency_limit", 1.5),
+    ("hold_key_while_parked", None),
+    ("rate_limit", "0/s"),
+    ("rate_limit", "100"),
+    ("rate_limit", "100/y"),
+    ("rate_limit", "-1/s"),
+    ("rate_limit", 100),
+    ("rate_limit", f"{2**31}/s"),
+    ("start_within", timedelta(0)),
+    ("start_within", 60),
+    ("start_within", timedelta.max),
     ("keep_completed", timedelta(seconds=-1)),
     ("keep_completed", 7),
     ("keep_completed", timedelta.max),
@@ -302,6 +319,8 @@ def test_defaults_are_those_of_the_contract() -> None:
     assert (options.isolation, options.takes_context) == ("thread", False)
     assert options.requires is options.accept is options.on_dead_letter is None
     assert (options.concurrency_key, options.concurrency_limit) == (None, 1)
+    assert options.rate_limit is options.start_within is None
+    assert options.hold_key_while_parked is False
 
 
 def test_priorities_have_names() -> None:

@@ -51,13 +51,21 @@ class Job:
     outcomes: tuple[str, ...] = ()
     letters: int = 0
     replayed: bool = False
+    within: float | None = None
+    start_by: Any = None
+    started: bool = False
 
     @property
     def is_live(self) -> bool:
         return self.status in LIVE
 
     def is_claimable(self, now: datetime) -> bool:
-        return self.status in ("READY", "WAITING") and self.due is not None and self.due <= now
+        is_due = self.status in ("READY", "WAITING") and self.due is not None and self.due <= now
+        return is_due and not self.is_late(now)
+
+    def is_late(self, now: datetime) -> bool:
+        is_waiting = self.status == "READY" and not self.started
+        return is_waiting and self.start_by is not None and self.start_by <= now
 
 
 ROWS = """
@@ -68,7 +76,8 @@ SELECT
     ARRAY(SELECT awaited_id FROM durable_await WHERE waiter_id = j.id),
     ARRAY(SELECT outcome FROM durable_attempt WHERE job_id = j.id ORDER BY number),
     (SELECT count(*)::int FROM durable_deadletter WHERE job_id = j.id),
-    EXISTS (SELECT FROM durable_deadletter WHERE job_id = j.id AND replayed_at IS NOT NULL)
+    EXISTS (SELECT FROM durable_deadletter WHERE job_id = j.id AND replayed_at IS NOT NULL),
+    (j.options ->> 'start_within')::float8, j.start_by, j.started_at IS NOT NULL
 FROM durable_job AS j
 """
 
@@ -151,7 +160,7 @@ class Kernel:
         job.status, job.due, job.awaits = "RUNNING", None, frozenset()
         job.epoch = Between(job.epoch + 1, 2**63)
         job.attempt += 0 if job.resumed else 1
-        job.lease, job.claimer = lease, claimer
+        job.lease, job.claimer, job.started = lease, claimer, True
         job.holds_key = job.concurrency_key is not None
 
     def succeed(self, right: tuple[UUID, int]) -> bool:
@@ -193,8 +202,15 @@ class Kernel:
         if job.requested:
             self.end(right[0], "CANCELLED")
         else:
+            job.started = job.resumed or job.attempt > 0
             self._back(job, job.run_after if delay is None else delay)
         return True
+
+    def cancel_late(self, now: datetime) -> int:
+        late = [job_id for job_id, job in self.jobs.items() if job.is_late(now)]
+        for job_id in late:
+            self.end(job_id, "CANCELLED")
+        return len(late)
 
     def park(
         self, right: tuple[UUID, int], awaited: list[UUID], wake_at: Any, *, hold_key: bool
@@ -234,6 +250,9 @@ class Kernel:
         now = moment.plus(timedelta(0))
         made = Job(old.name, old.queue, old.priority, maximum=old.maximum, root=new)
         made.run_after = made.due = now
+        made.within = old.within
+        if old.within is not None:
+            made.start_by = moment.plus(timedelta(seconds=old.within))
         made.concurrency_key, made.key, old.key = old.concurrency_key, old.key, None
         old.replayed = True
         self.jobs[new] = made
@@ -265,6 +284,9 @@ class Kernel:
     def _replace(self, old: Job, job: Job) -> bool:
         if old.status != "READY" or old.attempt or old.resumed:
             return False
-        for name in ("queue", "priority", "maximum", "concurrency_key", "run_after", "due"):
+        for name in (
+            *("queue", "priority", "maximum", "concurrency_key", "run_after", "due"),
+            *("within", "start_by"),
+        ):
             setattr(old, name, getattr(job, name))
         return True

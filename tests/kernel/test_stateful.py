@@ -33,6 +33,9 @@ from tests.kernel.model import Job, Kernel, Moment, differences, read
 NAMES = ("work", "other")
 QUEUES = ("wide", "narrow", "paused")
 LIMITS = {"work": 2, "other": 1}
+WINDOW = timedelta(seconds=30)
+RATES = {"other": store.TypeRate("other", 3, 30)}
+SHARE = 3
 LEASE = timedelta(seconds=30)
 FEW = timedelta(seconds=20)
 NOW = timedelta(0)
@@ -56,6 +59,8 @@ class Machine(RuleBasedStateMachine):
         self.claims: list[store.Claims] = []
         self.held: list[list[store.Right]] = [[], []]
         self.finished: dict[UUID, Job] = {}
+        # What has started under each rate.
+        self.starts: dict[str, list[Moment]] = {}
 
     @initialize(limit=st.sampled_from([0, 1, 2]))
     def begin(self, limit: int) -> None:
@@ -67,7 +72,8 @@ class Machine(RuleBasedStateMachine):
             self.claims.append(self.new_claims(number))
 
     def new_claims(self, number: int) -> store.Claims:
-        return store.Claims(store.Scope(frozenset(NAMES), limits=LIMITS), self.owners[number])
+        scope = store.Scope(frozenset(NAMES), limits=LIMITS, rates=RATES)
+        return store.Claims(scope, self.owners[number])
 
     # How a verb is run.
 
@@ -137,6 +143,7 @@ class Machine(RuleBasedStateMachine):
         key=st.sampled_from([None, None, "a", "b"]),
         concurrency_key=st.sampled_from([None, None, "k", "l"]),
         mode=st.sampled_from(OnDuplicate),
+        within=st.sampled_from([None, None, 10.0, 60.0]),
         count=st.integers(1, 3),
         fault=FAULTS,
     )
@@ -150,6 +157,7 @@ class Machine(RuleBasedStateMachine):
         key: str | None,
         concurrency_key: str | None,
         mode: OnDuplicate,
+        within: float | None,
         count: int,
         fault: Any,
     ) -> None:
@@ -162,6 +170,7 @@ class Machine(RuleBasedStateMachine):
             idempotency_key=key,
             concurrency_key=concurrency_key,
             on_duplicate=mode,
+            options={} if within is None else {"start_within": within},
         )
 
         def expect(answer: Any, moment: Moment) -> list[Kernel]:
@@ -169,7 +178,9 @@ class Machine(RuleBasedStateMachine):
             made = next(iter(read().keys() - self.kernel.jobs.keys()), uuid.uuid4())
             due = moment.plus(delay)
             job = Job(name, queue, priority, maximum=maximum, run_after=due, due=due)
-            job.key, job.concurrency_key = key, concurrency_key
+            job.key, job.concurrency_key, job.within = key, concurrency_key, within
+            if within is not None:
+                job.start_by = moment.plus(delay + timedelta(seconds=within))
             what = after.enqueue(made, job, mode)
             if answer is not None:
                 assert answer.created == (what == "made")
@@ -195,10 +206,13 @@ class Machine(RuleBasedStateMachine):
             for job_id, row in read().items():
                 old = self.kernel.jobs[job_id]
                 if row.claimer == by and row.epoch != old.epoch:
-                    assert old.is_claimable(moment.high), "claimed before it was due, or twice"
+                    assert old.is_claimable(moment.high) or old.is_claimable(moment.low), (
+                        "claimed before it was due, too late, or twice"
+                    )
                     assert old.queue != "paused"
                     taken.append(job_id)
                     after.claim(job_id, by, moment.plus(LEASE))
+                    self.start(old, moment)
             assert len(taken) <= slots
             if answer is not None:
                 self.judge_claim(claims, after, answer, taken, slots, look, moment)
@@ -226,14 +240,38 @@ class Machine(RuleBasedStateMachine):
         left = [
             (job_id, job)
             for job_id, job in self.kernel.jobs.items()
-            if job_id not in taken and job.is_claimable(moment.low) and job.queue != "paused"
+            if job_id not in taken
+            and job.is_claimable(moment.low)
+            and job.queue != "paused"
+            and not job.is_late(moment.high)
         ]
         plain = [place(i, job) for i, job in left if is_plain(job)]
         first = [place(i, self.kernel.jobs[i]) for i in taken if is_plain(self.kernel.jobs[i])]
         if look and plain and first:
-            assert max(first) < min(plain), "a job was claimed before one that comes first"
+            early = [at for at in first if at > min(plain)]
+            oldest = min(due for _priority, due, _id in plain)
+            # One in so many is the oldest, and those that are taken with it for their age.
+            assert len(early) <= (slots + SHARE - 1) // SHARE, "not in the order of the priorities"
+            assert all(due <= oldest for _priority, due, _id in early), "it is not the oldest"
         if look and is_complete and len(taken) < slots:
-            assert not [i for i, job in left if fits(after, job)], "a job was left that fits"
+            assert not [i for i, job in left if fits(after, job) and self.may_start(job, moment)], (
+                "a job was left that fits"
+            )
+
+    def start(self, job: Job, moment: Moment) -> None:
+        """Note a start; no window may hold more than the rate says."""
+        budget = budget_of(job)
+        if budget is not None:
+            starts = self.starts.setdefault(budget, [])
+            starts.append(moment)
+            inside = [one for one in starts if one.low >= moment.high - WINDOW]
+            assert len(inside) <= RATES["other"].limit, "too many starts in a window"
+
+    def may_start(self, job: Job, moment: Moment) -> bool:
+        budget = budget_of(job)
+        starts = self.starts.get(budget, []) if budget else []
+        inside = [one for one in starts if one.high >= moment.low - WINDOW]
+        return budget is None or len(inside) < RATES["other"].limit
 
     @precondition(holds)
     @rule(number=PICK, fault=FAULTS)
@@ -328,16 +366,18 @@ class Machine(RuleBasedStateMachine):
         )
         self.let_go(owner, [right], got)
 
-    @has("RUNNING")
+    @has("RUNNING", "READY")
     @rule(
         seconds=st.sampled_from([0, 0, 5, 25, 60]),
-        what=st.sampled_from(["rescue", "rescue", "dead", "unheld"]),
+        what=st.sampled_from(["rescue", "rescue", "dead", "unheld", "late"]),
         number=st.integers(0, 1),
         fault=FAULTS,
     )
     def sweep(self, seconds: int, what: str, number: int, fault: Any) -> None:
         self.move_the_clock(seconds)
-        if what == "unheld":
+        if what == "late":
+            self.cancel_late(fault)
+        elif what == "unheld":
             self.give_back_what_is_not_held(number, fault)
         else:
             self.rescue(number if what == "dead" else None, fault)
@@ -360,6 +400,15 @@ class Machine(RuleBasedStateMachine):
             lambda: store.release(connection, [], keep=world.KEEP, claimer=by, held=held),
             expect,
         )
+
+    def cancel_late(self, fault: Any) -> None:
+        def expect(answer: Any, moment: Moment) -> list[Kernel]:
+            after = self.kernel.copy()
+            late = after.cancel_late(moment.low)
+            assert answer is None or len(answer[0]) == late
+            return [after]
+
+        self.run(fault, lambda: store.cancel_late(connection, keep=world.KEEP, limit=100), expect)
 
     def rescue(self, dead: int | None, fault: Any) -> None:
         claimers = None if dead is None else [self.owners[dead].claimer]
@@ -568,6 +617,7 @@ class Machine(RuleBasedStateMachine):
             store.Scope(frozenset(NAMES), limits=LIMITS), world.owner("last", LEASE)
         )
         for _ in range(10 * len(self.kernel.jobs) + 1):
+            store.cancel_late(connection, keep=world.KEEP, limit=100)
             claims.look(connection)
             taken = claims.claim(connection, 5)
             world.complete(*[(claim.id, claim.epoch) for claim in taken])
@@ -590,7 +640,14 @@ def place(job_id: UUID, job: Job) -> tuple[int, datetime, UUID]:
 
 
 def is_plain(job: Job) -> bool:
-    return job.concurrency_key is None and job.queue == "wide"
+    return job.concurrency_key is None and job.queue == "wide" and job.name != "other"
+
+
+def budget_of(job: Job) -> str | None:
+    """Name the budget whose rate the start of a job needs."""
+    if job.name not in RATES or job.resumed:
+        return None
+    return f"key:{job.concurrency_key}" if job.concurrency_key else job.name
 
 
 def fits(kernel: Kernel, job: Job) -> bool:
@@ -609,7 +666,10 @@ def fits(kernel: Kernel, job: Job) -> bool:
 
 
 @pytest.fixture
-def tables(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def tables(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> Iterator[None]:
+    settings.DURABLE_FAIR_SHARE = SHARE
     # A busy machine must not look like an old snapshot, nor an empty look hide what comes next.
     monkeypatch.setattr(claiming, "SLOW_LOOK", float("inf"))
     monkeypatch.setattr(claiming, "BUDGETS_REST", 0.0)

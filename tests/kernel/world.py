@@ -23,7 +23,10 @@ NEVER = datetime(2100, 1, 1, tzinfo=UTC)
 KEEP = store.Keep(WEEK, WEEK, {}, {})
 ERROR = ErrorText("ValueError", "it broke", "Traceback ...")
 
-TABLES = ("await", "hold", "attempt", "deadletter", "queue", "worker", "step", "signal", "job")
+TABLES = (
+    *("await", "hold", "attempt", "deadletter", "queue", "start", "worker", "step", "signal"),
+    "job",
+)
 
 
 def empty_tables() -> None:

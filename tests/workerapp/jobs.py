@@ -27,6 +27,7 @@ from django_durable import (
     job,
 )
 from django_durable.models import DeadLetter, Job
+from tests.workerapp import traffic  # noqa: F401 - defines job types
 from tests.workerapp.notes import Notes
 
 AT_ONCE = Backoff(initial=timedelta(0), jitter=0.0)
