@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from django.core.exceptions import ValidationError
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import ProtectedError
@@ -253,6 +254,21 @@ def switch_queue(name: str, *, paused: bool, alias: str | None = None) -> bool:
     if changed and not paused:
         notifications.after_commit(db, notifications.READY, [name])
     return changed
+
+
+def limit_queue(name: str, alias: str | None = None, **limits: int | str | None) -> None:
+    """Set limits of a queue; see `QueueManager.limit`."""
+    check_text("queue_name", name, 100)
+    try:
+        Queue(name=name, **limits).clean_fields()
+    except ValidationError as error:
+        raise ValueError(" ".join(error.messages)) from None
+    db = _connection(alias)
+    queues = Queue.objects.using(db.alias)
+    queues.bulk_create([Queue(name=name)], ignore_conflicts=True)
+    if limits and queues.filter(name=name).update(**limits):
+        # There may be room for more now; else workers would find it out within a poll.
+        notifications.after_commit(db, notifications.READY, [name])
 
 
 def drain_workers(workers: Sequence[UUID], alias: str | None = None) -> list[UUID]:

@@ -160,3 +160,15 @@ class QueueManager(DurableManager["Queue"]):
         from django_durable import operations
 
         return operations.switch_queue(name, paused=False, alias=self._db)
+
+    def limit(self, name: str, **limits: int | str | None) -> None:
+        """Set `max_running` or `rate_limit` of a queue, both or one; None is no limit.
+
+        Counts across all workers, at once for what starts from now on: what runs goes on. Part of
+        the caller's transaction. Raises `ValueError` for what is no limit.
+        """
+        from django_durable import operations
+
+        if unknown := limits.keys() - {"max_running", "rate_limit"}:
+            raise TypeError(f"a queue has no limit {', '.join(sorted(unknown))}")
+        operations.limit_queue(name, self._db, **limits)

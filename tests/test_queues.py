@@ -99,6 +99,39 @@ class TestFromCode:
         assert told == [(notifications.READY, ("queued",))]
 
 
+class TestLimits:
+    def test_what_is_not_given_stays(self) -> None:
+        Queue.objects.limit("queued", max_running=3)
+        Queue.objects.limit("queued", rate_limit="5/s")
+        Queue.objects.limit("queued")
+        row = Queue.objects.get()
+        assert (row.max_running, row.rate_limit, row.paused) == (3, "5/s", False)
+        Queue.objects.limit("queued", max_running=None)
+        row.refresh_from_db()
+        assert (row.max_running, row.rate_limit) == (None, "5/s")
+
+    @pytest.mark.parametrize(
+        "limits", [{"max_running": -1}, {"max_running": 2**31}, {"rate_limit": "fast"}]
+    )
+    def test_wrong_limits_are_refused(self, limits: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match=r"."):
+            Queue.objects.limit("queued", **limits)
+        assert not Queue.objects.exists()
+
+    def test_another_name_is_no_limit(self) -> None:
+        with pytest.raises(TypeError, match="no limit paused"):
+            Queue.objects.limit("queued", paused=1)
+
+    def test_workers_are_told(
+        self,
+        told: list[tuple[str, tuple[str, ...]]],
+        django_capture_on_commit_callbacks: Any,
+    ) -> None:
+        with django_capture_on_commit_callbacks(execute=True):
+            Queue.objects.limit("queued", max_running=3)
+        assert told == [(notifications.READY, ("queued",))]
+
+
 class TestCommand:
     def test_several_queues_are_paused_and_resumed(self) -> None:
         Queue.objects.pause("queued")
@@ -132,8 +165,37 @@ class TestCommand:
         assert not Queue.objects.exists()
 
     def test_the_status_shows_what_was_decided(self) -> None:
-        Queue.objects.create(name="queued", paused=True, max_running=3)
+        Queue.objects.create(name="queued", paused=True, max_running=3, rate_limit="5/s")
         (row,) = [row for row in durable("status")[0]["queues"] if row["name"] == "queued"]
-        assert (row["paused"], row["max_running"]) == (True, 3)
+        assert (row["paused"], row["max_running"], row["rate_limit"]) == (True, 3, "5/s")
         assert "paused" in text("status")
-        assert "3 at once" in text("status")
+        assert "3 at once, 5/s" in text("status")
+
+    def test_limits_are_set_and_told(self) -> None:
+        Queue.objects.pause("queued")
+        document, _said = durable("limit", "queued", "mail", "--max-running", "3")
+        assert document == [
+            {"name": "mail", "paused": False, "max_running": 3, "rate_limit": None},
+            {"name": "queued", "paused": True, "max_running": 3, "rate_limit": None},
+        ]
+        assert text("limit", "mail", "--rate-limit", "100/m") == "mail: 3 at once, 100/m\n"
+        assert text("limit", "mail", "--max-running", "none") == "mail: 100/m\n"
+        assert text("limit", "mail", "--rate-limit", "None") == "mail: no limit\n"
+
+    @pytest.mark.parametrize(
+        "flags",
+        [
+            [],
+            ["--max-running", "-1"],
+            ["--max-running", "few"],
+            ["--max-running", str(2**31)],
+            ["--rate-limit", "0/m"],
+            ["--rate-limit", "fast"],
+        ],
+    )
+    def test_wrong_limits_change_nothing(self, flags: list[str]) -> None:
+        with pytest.raises(CommandError) as caught:
+            call_command("durable", "limit", "queued", *flags)
+        if not flags:
+            assert caught.value.returncode == 2
+        assert not Queue.objects.exists()

@@ -11,6 +11,7 @@ from django_durable.inspection.counting import (
     status_counts,
     summary,
 )
+from django_durable.inspection.health import missing_migrations, problems
 from django_durable.inspection.history import Entry, timeline, with_errors
 from django_durable.inspection.liveness import WorkerState, is_alive, with_liveness, worker_states
 
@@ -22,6 +23,8 @@ __all__ = [
     "blocked_on",
     "blocked_on_many",
     "is_alive",
+    "missing_migrations",
+    "problems",
     "queue_counts",
     "status_counts",
     "summary",

@@ -21,7 +21,8 @@ class QueueCounts:
 
     `ready` are all READY jobs, `due` those of them that could start now; `oldest_ready_seconds` is
     how long the first of these has been able to, None without one. `waiting` are parked jobs with
-    a wake-up. `capped` says that a count has stopped at the limit.
+    a wake-up. `capped` says that a count has stopped at the limit, `has_row` that somebody
+    has decided something about the queue.
     """
 
     name: str
@@ -32,6 +33,8 @@ class QueueCounts:
     oldest_ready_seconds: float | None = None
     paused: bool = False
     max_running: int | None = None
+    rate_limit: str | None = None
+    has_row: bool = False
     capped: bool = False
 
 
@@ -77,6 +80,8 @@ def queue_counts(limit: int | None = None) -> list[QueueCounts]:
             counts.get(queue.name, QueueCounts(queue.name)),
             paused=queue.paused,
             max_running=queue.max_running,
+            rate_limit=queue.rate_limit,
+            has_row=True,
         )
     return [counts[name] for name in sorted(counts)]
 

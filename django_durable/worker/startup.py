@@ -9,9 +9,9 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.migrations.executor import MigrationExecutor
 
 from django_durable.conf import conf
+from django_durable.inspection import missing_migrations
 from django_durable.worker.loops import OUTAGE, Outage
 from django_durable.worker.options import WorkerOptions
 
@@ -59,12 +59,10 @@ def _look(wrapper: BaseDatabaseWrapper) -> str:
     with wrapper.cursor() as cursor:
         cursor.execute("SHOW server_version")
         version = str(cursor.fetchone()[0]).split(" ")[0]
-    executor = MigrationExecutor(wrapper)
-    targets = [key for key in executor.loader.graph.leaf_nodes() if key[0] == "durable"]
-    plan: list[Any] = executor.migration_plan(targets)
-    if plan:
+    missing = missing_migrations(wrapper)
+    if missing:
         raise CommandError(
-            f"The database lacks {len(plan)} migrations of durable; run: manage.py migrate"
+            f"The database lacks {missing} migrations of durable; run: manage.py migrate"
         )
     return version
 

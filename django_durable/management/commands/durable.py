@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import InterfaceError, OperationalError, ProgrammingError
 
 from django_durable.discovery import autodiscover
-from django_durable.management.subcommands import SUBCOMMANDS
+from django_durable.management.subcommands import SUBCOMMANDS, Report, Subcommand
 from django_durable.management.subcommands.output import Page, as_json
 
 
@@ -43,15 +43,24 @@ class Command(BaseCommand):
         except ProgrammingError as error:
             if not _is_missing_table(error):
                 raise
-            raise CommandError("a table is missing: run `manage.py migrate`") from error
+            return self._give_up(options, "a table is missing: run `manage.py migrate`", error)
         except (OperationalError, InterfaceError) as error:
             reason = str(error).strip().partition("\n")[0]
-            raise CommandError(f"the database does not answer: {reason}") from error
+            return self._give_up(options, f"the database does not answer: {reason}", error)
 
     def handle(self, *args: Any, **options: Any) -> None:
         autodiscover()
         subcommand = SUBCOMMANDS[options["subcommand"]]
-        report = subcommand.run(options)
+        self._write(subcommand, subcommand.run(options), options)
+
+    def _give_up(self, options: dict[str, Any], sentence: str, error: Exception) -> None:
+        subcommand = SUBCOMMANDS[options["subcommand"]]
+        try:
+            self._write(subcommand, subcommand.without_database(sentence), options)
+        except CommandError as told:
+            raise told from error
+
+    def _write(self, subcommand: Subcommand, report: Report, options: dict[str, Any]) -> None:
         if options["json"]:
             self.stdout.write(as_json(report.document))
         else:

@@ -3,9 +3,10 @@
 from django_durable.management.subcommands.base import Report, Subcommand
 from django_durable.management.subcommands.cancelling import Cancel
 from django_durable.management.subcommands.enqueueing import Enqueue
+from django_durable.management.subcommands.health import Health
 from django_durable.management.subcommands.listing import Jobs, Status, Workers
 from django_durable.management.subcommands.pruning import Prune
-from django_durable.management.subcommands.queues import Pause, Resume
+from django_durable.management.subcommands.queues import Limit, Pause, Resume
 from django_durable.management.subcommands.rehearsing import ReplayCheck
 from django_durable.management.subcommands.replaying import Replay
 from django_durable.management.subcommands.scheduling import Schedules
@@ -16,6 +17,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     subcommand.name: subcommand
     for subcommand in (
         Status(),
+        Health(),
         Jobs(),
         Show(),
         Enqueue(),
@@ -25,6 +27,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         ReplayCheck(),
         Pause(),
         Resume(),
+        Limit(),
         Workers(),
         Schedules(),
         Prune(),

@@ -39,6 +39,10 @@ class Subcommand(ABC):
     def run(self, options: dict[str, Any]) -> Report:
         """Do it; raises `CommandError` with a sentence when nothing could be done."""
 
+    def without_database(self, sentence: str) -> Report:
+        """Return what to report when the database is away; raises `CommandError` otherwise."""
+        raise CommandError(sentence)
+
     @abstractmethod
     def show(self, document: Any, page: Page) -> None:
         """Write the document for a person."""

@@ -35,6 +35,7 @@ class Status(Subcommand):
                 "oldest_ready_seconds": queue.oldest_ready_seconds,
                 "paused": queue.paused,
                 "max_running": queue.max_running,
+                "rate_limit": queue.rate_limit,
             }
             for queue in found.queues
         ]
@@ -62,7 +63,7 @@ class Status(Subcommand):
                     queue["running"],
                     _age(queue["oldest_ready_seconds"]),
                     "paused" if queue["paused"] else "",
-                    _limits(queue),
+                    limits_text(queue),
                 )
                 for queue in document["queues"]
             ],
@@ -71,9 +72,10 @@ class Status(Subcommand):
         _show_workers(document["workers"], page)
 
 
-def _limits(queue: dict[str, Any]) -> str:
-    limit = queue["max_running"]
-    return "" if limit is None else f"{limit} at once"
+def limits_text(queue: dict[str, Any]) -> str:
+    """Return the limits of a queue for people."""
+    most, rate = queue["max_running"], queue["rate_limit"]
+    return ", ".join(text for text in (f"{most} at once" if most is not None else "", rate) if text)
 
 
 def _age(seconds: float | None) -> str:

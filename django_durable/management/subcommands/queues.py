@@ -7,9 +7,12 @@ from typing import Any, ClassVar
 from django.core.management.base import CommandParser
 
 from django_durable import inspection, operations
-from django_durable.jobtypes import check_text
-from django_durable.management.subcommands.base import Report, Subcommand, wrong_usage
+from django_durable.durations import parse_rate
+from django_durable.jobtypes import UNSET, Unset, check_text
+from django_durable.management.subcommands.base import Report, Subcommand, flag_type, wrong_usage
+from django_durable.management.subcommands.listing import limits_text
 from django_durable.management.subcommands.output import Page
+from django_durable.models import Queue
 
 
 class Switch(Subcommand):
@@ -68,6 +71,69 @@ class Resume(Switch):
     name = "resume"
     help = "Let jobs of paused queues start again."
     paused = False
+
+
+class Limit(Subcommand):
+    """Set limits of queues."""
+
+    name = "limit"
+    help = "Limit how many jobs of a queue run at once, or how many start in a time."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the queues and the limits."""
+        parser.add_argument("queues", metavar="QUEUE", nargs="+", help="the name of a queue")
+        parser.add_argument(
+            "--max-running",
+            type=flag_type(_number),
+            default=UNSET,
+            metavar="N",
+            help="at most so many of its jobs run at once, across all workers; or none",
+        )
+        parser.add_argument(
+            "--rate-limit",
+            type=flag_type(_rate),
+            default=UNSET,
+            metavar="RATE",
+            help="at most so many attempts start in any window, such as 100/m (s, m, h or d); or"
+            " none",
+        )
+
+    def run(self, options: dict[str, Any]) -> Report:
+        """Set what is given, and tell all that holds now."""
+        limits = {
+            name: options[name]
+            for name in ("max_running", "rate_limit")
+            if not isinstance(options[name], Unset)
+        }
+        if not limits:
+            raise wrong_usage("say --max-running or --rate-limit, or both")
+        names: list[str] = list(dict.fromkeys(options["queues"]))
+        for name in names:
+            check_name(name)
+        for name in names:
+            operations.limit_queue(name, **limits)
+        rows = Queue.objects.filter(name__in=names).order_by("name")
+        return Report(list(rows.values("name", "paused", "max_running", "rate_limit")))
+
+    def show(self, document: Any, page: Page) -> None:
+        """Write a line for each."""
+        for row in document:
+            page.line(f"{row['name']}: {limits_text(row) or 'no limit'}")
+
+
+def _number(text: str) -> int | None:
+    if text.lower() == "none":
+        return None
+    if not text.isascii() or not text.isdigit() or not int(text[:19]) < 2**31:
+        raise ValueError(f"{text[:50]!r} is neither a whole number from 0 on nor none")
+    return int(text)
+
+
+def _rate(text: str) -> str | None:
+    if text.lower() == "none":
+        return None
+    parse_rate(text)
+    return text
 
 
 def check_name(name: str) -> None:
