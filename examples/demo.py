@@ -19,8 +19,9 @@ class Worker:
     """Be a `manage.py worker` with its children."""
 
     def __init__(self, arguments: tuple[str, ...], environment: dict[str, str]) -> None:
+        queue = () if "-q" in arguments else ("-q", os.environ["EXAMPLES_QUEUE"])
         self.process = subprocess.Popen(
-            [sys.executable, "manage.py", "worker", "-q", os.environ["EXAMPLES_QUEUE"], *arguments],
+            [sys.executable, "manage.py", "worker", *queue, *arguments],
             cwd=CHECKOUT,
             env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
             start_new_session=True,
@@ -40,7 +41,7 @@ class Worker:
 
 @contextmanager
 def worker(*arguments: str, **environment: str) -> Iterator[Worker]:
-    """Start a worker of the examples' queue; it is stopped at the end."""
+    """Start a worker, of the examples' queue unless `-q` names another; it stops at the end."""
     made = Worker(("--verbosity", "0", *arguments), environment)
     try:
         yield made

@@ -48,6 +48,26 @@ SAYS = {
         "Ada was welcomed by letter",
         "Grace was welcomed by mail",
     ],
+    "video_pool": [
+        "the poster of the film is drawn by the worker without",
+        "no live worker serves it: nobody who serves its queue and job type has capability 'gpu'",
+        "the film is encoded by the worker with a GPU",
+        "the poster of the trailer is drawn by the worker with a GPU",
+    ],
+    "api_client": [
+        "bolt is served while calls of acme wait",
+        "acme: 12 calls, 4 in its busiest second",
+        "bolt: 2 calls, 2 in its busiest second",
+    ],
+    "one_at_a_time": ["Ada has 100", "Grace has 100"],
+    "three_fleets": [
+        "letters: 20 by the mail fleet",
+        "orders: 5 by the orders fleet",
+        "reports: 3 by the reports fleet",
+        "orders go on, and the letter waits: queue 'examples-",
+        "-mail' is paused",
+        "the letter is sent",
+    ],
 }
 ONCE = ["reserving the goods of order 7", "writing the order", "registering Ada", "paying 40 back"]
 
