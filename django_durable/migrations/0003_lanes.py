@@ -13,7 +13,7 @@ BEGIN
     );
     NEW.key_hash := hashtextextended(NEW.concurrency_key, 0);
     IF TG_OP = 'INSERT' THEN
-        NEW.start_by := NEW.run_after
+        NEW.start_by := GREATEST(NEW.run_after, NEW.enqueued_at)
             + make_interval(secs => (NEW.options ->> 'start_within')::float8);
     END IF;
     RETURN NEW;

@@ -6,7 +6,9 @@ UPDATE durable_job SET
     concurrency_key = %(concurrency_key)s,
     run_after = COALESCE(%(run_after)s::timestamptz, statement_timestamp() + %(offset)s::interval + %(delay)s::interval),
     due_at = COALESCE(%(run_after)s::timestamptz, statement_timestamp() + %(offset)s::interval + %(delay)s::interval),
-    start_by = COALESCE(%(run_after)s::timestamptz, statement_timestamp() + %(offset)s::interval + %(delay)s::interval)
-    + make_interval(secs => (%(options)s::jsonb ->> 'start_within')::float8)
+    start_by = GREATEST(
+        COALESCE(%(run_after)s::timestamptz, statement_timestamp() + %(offset)s::interval + %(delay)s::interval),
+        statement_timestamp() + %(offset)s::interval
+    ) + make_interval(secs => (%(options)s::jsonb ->> 'start_within')::float8)
 WHERE id = %(existing)s AND status = 'READY' AND attempt = 0 AND NOT resumed
 RETURNING id

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 import pytest
+from django.db import connection
 
 from django_durable import faults
 from django_durable.store import claiming
@@ -23,4 +24,15 @@ def director(
     yield made
     faults.hook = None
     made.close()
+    world.empty_tables()
+
+
+@pytest.fixture
+def tables(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Empty tables and a clock that may be moved; a slow machine looks like a quick one."""
+    monkeypatch.setattr(claiming, "SLOW_LOOK", math.inf)
+    monkeypatch.setattr(claiming, "BUDGETS_REST", 0.0)
+    world.empty_tables()
+    yield
+    connection.durable_clock_offset = world.NOW  # type: ignore[attr-defined]
     world.empty_tables()

@@ -87,15 +87,15 @@ def nodes(plan: Node) -> Iterator[Node]:
         yield from nodes(child)
 
 
-def assert_seeks(call: Call, *, generic: bool, rows: int) -> None:
-    """Assert that a statement reads at most so many jobs, by index, and sorts no more."""
+def assert_seeks(call: Call, *, generic: bool, rows: int, table: str = "durable_job") -> None:
+    """Assert that a statement reads at most so many rows, by index, and sorts no more."""
     for node in nodes(explain(call, generic=generic)):
         loops = node["Actual Loops"]
         passed = node["Actual Rows"] * loops
         dropped = node.get("Rows Removed by Filter", 0) * loops
         dropped += node.get("Rows Removed by Index Recheck", 0) * loops
         where = (call[0], "generic" if generic else "custom", node)
-        if node.get("Relation Name") == "durable_job" and "Scan" in node["Node Type"] and loops:
+        if node.get("Relation Name") == table and "Scan" in node["Node Type"] and loops:
             assert node["Node Type"] != "Seq Scan", where
             assert passed + dropped <= rows, where
         if node["Node Type"] in ("Sort", "Incremental Sort", "WindowAgg"):

@@ -22,6 +22,7 @@ from tests.kernel.plans import Call, assert_seeks, explain, nodes, watched
 
 ROWS = 20_000
 SLOTS = 20
+BY = world.owner()
 # What a claim of 20 may read: some more than it takes, and the probes for keys.
 FEW = 250
 
@@ -32,7 +33,7 @@ def db(transactional_db: None) -> Iterator[None]:
     world.empty_tables()
     yield
     with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE durable_job CASCADE; TRUNCATE durable_queue")
+        cursor.execute("TRUNCATE durable_job CASCADE; TRUNCATE durable_queue, durable_start")
 
 
 def analyze() -> None:
@@ -55,13 +56,15 @@ def look_and_claim(claims: store.Claims, slots: int = SLOTS) -> list[store.Claim
     return claims.claim(connection, slots)
 
 
-def assert_all_seek(calls: list[Call], rows: int, *, is_analyzed: bool) -> None:
+def assert_all_seek(
+    calls: list[Call], rows: int, *, is_analyzed: bool, table: str = "durable_job"
+) -> None:
     """A worker's plans must hold whatever is known; what is planned for once may sort a little."""
     assert calls
     for call in calls:
-        assert_seeks(call, generic=True, rows=rows)
+        assert_seeks(call, generic=True, rows=rows, table=table)
         if is_analyzed:
-            assert_seeks(call, generic=False, rows=rows)
+            assert_seeks(call, generic=False, rows=rows, table=table)
 
 
 @pytest.mark.parametrize("case", CROWDS)
@@ -103,6 +106,71 @@ def test_a_claim_in_limited_queues_seeks_its_jobs(db: None) -> None:
         with watched() as calls:
             assert len(look_and_claim(claimer(), 10)) == 10
         assert {"count_budgets", "peek_limited", "claim_listed"} <= {name for name, _p in calls}
+        assert_all_seek(calls, FEW, is_analyzed=is_analyzed)
+        analyze()
+
+
+def rated(*names: str, limit: int = SLOTS) -> store.Claims:
+    rates = {name: store.TypeRate(name, limit, 60) for name in names}
+    limits = dict.fromkeys(names)
+    return store.Claims(store.Scope(frozenset({NAME, *names}), limits=limits, rates=rates), BY)
+
+
+def log_many_starts(budget: str) -> None:
+    """Log starts of this budget, some of them past, and of many others."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO durable_start (budget, moment, starts, total, expires_at)
+            SELECT
+                CASE WHEN g %% 2 = 0 THEN %(budget)s ELSE 'type:' || g END,
+                statement_timestamp() - (%(rows)s - g) * interval '1 hour', 1, g,
+                statement_timestamp() + interval '1 day'
+            FROM generate_series(1, %(rows)s) AS g""",
+            {"budget": budget, "rows": ROWS},
+        )
+
+
+def test_a_claim_under_rates_seeks_its_jobs_and_its_starts(db: None) -> None:
+    insert(connection, ROWS, name="paced")
+    insert(connection, ROWS, name="paced keyed", keys=3, series=1)
+    insert(connection, ROWS, queue="other", series=2)
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO durable_queue (name, rate_limit) VALUES ('other', '20/m')")
+        cursor.execute("SELECT hashtextextended('key-1', 0)")
+        for budget in ("type:paced", "queue:other", f"key:{cursor.fetchone()[0]}"):
+            log_many_starts(budget)
+    for is_analyzed in (False, True):
+        claims = rated("paced", "paced keyed")
+        with watched() as calls:
+            # Until nothing has room any more, and what is free goes on.
+            taken = [claim for _ in range(6) for claim in look_and_claim(claims, 3 * SLOTS)]
+        enqueue()
+        with watched() as more:
+            assert len(look_and_claim(claims, 2 * SLOTS)) == SLOTS
+        assert len(taken) > 3 * SLOTS
+        assert {"count_budgets", "keyed", "peek_limited", "log_starts", "find_due_lanes"} <= {
+            name for name, _params in calls
+        }
+        for table in ("durable_job", "durable_start"):
+            assert_all_seek(calls + more, 2 * FEW, is_analyzed=is_analyzed, table=table)
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM durable_start WHERE moment > now() - interval '1 hour'")
+            cursor.execute("ANALYZE durable_start")
+        analyze()
+
+
+def test_late_jobs_are_sought_beside_others(db: None) -> None:
+    insert(connection, ROWS)
+    insert(connection, ROWS, due="30 days", series=1)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE durable_job SET start_by = run_after + interval '1 day' WHERE due_at > now()"
+        )
+    for is_analyzed in (False, True):
+        late = [world.enqueue(options={"start_within": 0.0}) for _ in range(5)]
+        with watched() as calls:
+            found, _queues = store.cancel_late(connection, keep=world.KEEP, limit=100)
+        assert sorted(found) == sorted(late)
         assert_all_seek(calls, FEW, is_analyzed=is_analyzed)
         analyze()
 

@@ -180,7 +180,7 @@ class Machine(RuleBasedStateMachine):
             job = Job(name, queue, priority, maximum=maximum, run_after=due, due=due)
             job.key, job.concurrency_key, job.within = key, concurrency_key, within
             if within is not None:
-                job.start_by = moment.plus(delay + timedelta(seconds=within))
+                job.start_by = moment.plus(max(delay, NOW) + timedelta(seconds=within))
             what = after.enqueue(made, job, mode)
             if answer is not None:
                 assert answer.created == (what == "made")

@@ -77,6 +77,18 @@ def claim(*names: str, slots: int = 10, by: store.Owner | None = None) -> list[s
     return claims(*names, by=by).claim(store.connection(), slots)
 
 
+def take(claimer: store.Claims, slots: int = 100) -> list[store.Claim]:
+    """Look, and claim."""
+    claimer.look(store.connection())
+    return claimer.claim(store.connection(), slots)
+
+
+def advance(step: timedelta) -> None:
+    """Move the clock of this connection on."""
+    db = store.connection()
+    db.durable_clock_offset = store.base.clock_offset(db) + step  # type: ignore[attr-defined]
+
+
 def running(name: str = "work", by: store.Owner | None = None, **changes: Any) -> tuple[UUID, int]:
     """Make a job that runs, and return the right to write its end."""
     job_id = enqueue(name, **changes)
