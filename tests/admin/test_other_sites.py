@@ -6,8 +6,8 @@ from django.contrib.auth.models import User
 from django.test import override_settings
 from django.urls import path
 
-from django_durable.admin import AttemptAdmin, DeadLetterAdmin, JobAdmin, WorkerAdmin
-from django_durable.models import Attempt, DeadLetter, Job, Worker
+from django_durable.admin import AttemptAdmin, DeadLetterAdmin, JobAdmin, QueueAdmin, WorkerAdmin
+from django_durable.models import Attempt, DeadLetter, Job, Queue, Worker
 from tests.admin.world import dead, delayed, family
 from tests.by_hand import beat
 
@@ -18,6 +18,7 @@ everything.register(Job, JobAdmin)
 everything.register(DeadLetter, DeadLetterAdmin)
 everything.register(Attempt, AttemptAdmin)
 everything.register(Worker, WorkerAdmin)
+everything.register(Queue, QueueAdmin)
 
 jobs_only = AdminSite(name="jobs-only")
 jobs_only.register(Job, JobAdmin)
@@ -34,13 +35,19 @@ def client(client):
 
 def test_every_page_works_on_another_site_and_stays_there(client):
     job, worker = dead(), beat()
+    Queue.objects.create(name="shown")
     letter, attempt = job.dead_letter, job.attempts.get()
     pages = [
         "job/",
         "deadletter/",
         "attempt/",
         "worker/",
+        "queue/",
+        "queue/shown/change/",
+        "queue/shown/pause/",
         f"job/{job.pk}/change/",
+        f"job/{job.pk}/fork/",
+        f"job/{job.pk}/enqueue/",
         f"job/{job.pk}/replay/",
         f"job/{job.pk}/cancel/",
         f"job/{job.pk}/delete/",
@@ -50,6 +57,7 @@ def test_every_page_works_on_another_site_and_stays_there(client):
         f"deadletter/{letter.pk}/replay/",
         f"attempt/{attempt.pk}/change/",
         f"worker/{worker.pk}/change/",
+        f"worker/{worker.pk}/drain/",
     ]
     for page in pages:
         answer = client.get(f"/ops/durable/{page}")

@@ -140,18 +140,6 @@ def test_a_job_that_one_worker_does_not_accept_is_run_by_another(
     assert not notes.read("run", by="strict")
 
 
-@pytest.mark.stress
-def test_two_workers_that_reject_a_job_do_not_spin(start, notes, folder, queue):
-    for name in ("one", "two"):
-        start(WORKER=name, ACCEPTS="no")
-    job = jobs.picky.using(queue_name=queue).enqueue(folder)
-    wait_for("the first question", lambda: notes.read("asked"))
-    until = time.monotonic() + 10
-    wait_for("ten seconds", lambda: time.monotonic() > until)
-    assert 2 <= len(notes.read("asked")) < 20
-    assert fresh(job).attempt == 0
-
-
 def test_a_worker_takes_no_more_than_its_free_slots(start, notes, folder, queue):
     made = [jobs.hold.using(queue_name=queue).enqueue(folder, str(n)) for n in range(8)]
     full = start("--processes", "2", "--concurrency", "2", "--name", "full")
