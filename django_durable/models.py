@@ -39,6 +39,10 @@ from django_durable.querysets import (
 from django_durable.uuid7 import uuid7
 
 
+# What is true of a job that waits, for a worker or parked.
+_BETWEEN_RUNS = Q(lease_until__isnull=True, claimer__isnull=True, finished_at__isnull=True)
+
+
 class Job(models.Model):
     """Hold one request to run a job type, from `enqueue` to its recorded end."""
 
@@ -67,9 +71,9 @@ class Job(models.Model):
     options = models.JSONField(_("options"), default=dict, db_default=Value({}, models.JSONField()))
     return_value = PayloadField(_("result"), null=True, blank=True)
 
-    attempt = models.PositiveIntegerField(_("attempt"), default=0, db_default=0)
-    max_attempts = models.PositiveIntegerField(_("maximum of attempts"), null=True, default=3)
-    rejections = models.PositiveIntegerField(_("rejections"), default=0, db_default=0)
+    attempt = models.IntegerField(_("attempt"), default=0, db_default=0)
+    max_attempts = models.IntegerField(_("maximum of attempts"), null=True, default=3)
+    rejections = models.IntegerField(_("rejections"), default=0, db_default=0)
     # True from the first park of an attempt to its end: a claim then goes on with the same attempt.
     resumed = models.BooleanField(default=False, db_default=False)
 
@@ -94,10 +98,17 @@ class Job(models.Model):
     worker = models.CharField(_("worker"), max_length=200, null=True, blank=True)
     claimer = models.UUIDField(null=True, blank=True)
 
+    # No constraints in the database for these two: a plain job must not pay for checking them.
     parent = models.ForeignKey(
-        "self", models.PROTECT, null=True, blank=True, related_name="children", db_index=False
+        "self",
+        models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="children",
+        db_constraint=False,
+        db_index=False,
     )
-    # Itself for a root. No constraint in the database: a plain job must not pay for checking it.
+    # Itself for a root.
     root = models.ForeignKey(
         "self",
         models.DO_NOTHING,
@@ -106,7 +117,7 @@ class Job(models.Model):
         db_constraint=False,
         db_index=False,
     )
-    depth = models.PositiveSmallIntegerField(_("depth"), default=0, db_default=0)
+    depth = models.SmallIntegerField(_("depth"), default=0, db_default=0)
     idempotency_key = models.CharField(_("idempotency key"), max_length=500, null=True, blank=True)
     delivery_id = models.UUIDField(null=True, blank=True)
     concurrency_key = models.TextField(_("concurrency key"), null=True, blank=True)
@@ -172,33 +183,31 @@ class Job(models.Model):
                 condition=Q(schedule__isnull=False),
                 name="durable_job_tick",
             ),
+            # Few constraints of few words: PostgreSQL reads all of them again for each statement.
             models.CheckConstraint(
-                condition=Q(status__in=list(JobStatus.values)), name="durable_job_status"
-            ),
-            models.CheckConstraint(
-                condition=Q(
-                    status__in=["SUCCESSFUL", "DEAD", "CANCELLED"], finished_at__isnull=False
+                condition=_BETWEEN_RUNS & Q(status="READY", due_at__isnull=False)
+                | _BETWEEN_RUNS & Q(status="WAITING")
+                | Q(
+                    status="RUNNING",
+                    due_at__isnull=True,
+                    lease_until__isnull=False,
+                    claimer__isnull=False,
+                    finished_at__isnull=True,
                 )
-                | Q(status__in=["READY", "RUNNING", "WAITING"], finished_at__isnull=True),
-                name="durable_job_finished",
+                | Q(
+                    status__in=["SUCCESSFUL", "DEAD", "CANCELLED"],
+                    due_at__isnull=True,
+                    lease_until__isnull=True,
+                    claimer__isnull=True,
+                    finished_at__isnull=False,
+                ),
+                name="durable_job_state",
             ),
             models.CheckConstraint(
-                condition=Q(status="RUNNING", lease_until__isnull=False, claimer__isnull=False)
-                | (~Q(status="RUNNING") & Q(lease_until__isnull=True, claimer__isnull=True)),
-                name="durable_job_lease",
-            ),
-            models.CheckConstraint(
-                condition=Q(status="READY", due_at__isnull=False)
-                | Q(status="WAITING")
-                | Q(due_at__isnull=True),
-                name="durable_job_due",
-            ),
-            models.CheckConstraint(
-                condition=Q(max_attempts__isnull=True) | Q(attempt__lte=F("max_attempts")),
-                name="durable_job_attempts",
-            ),
-            models.CheckConstraint(
-                condition=Q(priority__range=(-100, 100)), name="durable_job_priority"
+                condition=Q(attempt__gte=0, rejections__gte=0, depth__gte=0)
+                & Q(priority__range=(-100, 100))
+                & (Q(max_attempts__isnull=True) | Q(attempt__lte=F("max_attempts"))),
+                name="durable_job_numbers",
             ),
         ]
         indexes: ClassVar[Any] = [
