@@ -689,7 +689,7 @@ COMMON = settings(
 
 def test_the_verbs_agree_with_the_model(tables: None) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        Machine, settings=settings(COMMON, max_examples=40, stateful_step_count=40)
+        Machine, settings=settings(COMMON, max_examples=20, stateful_step_count=40)
     )
 
 
