@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from django_durable import store
-from django_durable.models import Attempt, Await
+from django_durable.models import Attempt
 from tests.kernel import world
 from tests.kernel.interleaving import Director, Run
 
@@ -274,32 +274,6 @@ def test_a_second_park_waits_only_for_what_it_names(director: Director) -> None:
         lambda made: store.park(store.connection(), made.parent, awaited=[made.children[1][0]]),
         lambda made: complete(made.children[0]),
         lambda made, run: world.assert_laws(),
-    )
-
-
-def test_jobs_that_await_each_other_may_end_at_once(director: Director) -> None:
-    def prepare() -> Family:
-        made = family(parent_first=True, parked=False)
-        # Each waits for the other, and both go on when the moment of their park has come.
-        db = store.connection()
-        park(made, wake_at=world.LONG_AGO)
-        store.park(db, made.children[0], awaited=[made.parent[0]], wake_at=world.LONG_AGO)
-        taken = {claim.id: claim.epoch for claim in world.claim("parent", "child")}
-        made.parent = (made.parent[0], taken[made.parent[0]])
-        made.children = [(right[0], taken[right[0]]) for right in made.children]
-        return made
-
-    def check(made: Family, run: Run) -> None:
-        world.assert_laws()
-        assert made.statuses() == ["SUCCESSFUL"]
-        assert made.parent_status() == "SUCCESSFUL"
-        assert not Await.objects.exists()
-
-    director.explore(
-        prepare,
-        lambda made: complete(made.parent),
-        lambda made: complete(*made.children),
-        check,
     )
 
 
