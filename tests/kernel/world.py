@@ -175,7 +175,8 @@ LAWS = {
         WHERE (replayed_at IS NULL) <> (replayed_as_id IS NULL)""",
     "a job holds its key without running or having parked with it": """
         SELECT id FROM durable_job WHERE key_held
-        AND (concurrency_key IS NULL OR status NOT IN ('RUNNING', 'WAITING'))""",
+        AND (concurrency_key IS NULL OR NOT (status = 'RUNNING'
+        OR status IN ('READY', 'WAITING') AND resumed))""",
     "a job with a key runs without holding it": """
         SELECT id FROM durable_job
         WHERE status = 'RUNNING' AND concurrency_key IS NOT NULL AND NOT key_held""",
