@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import cache
 from itertools import groupby
 from typing import Any, overload
 
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models.base import ModelState
 
 from django_durable import notifications, payloads, signals, store
 from django_durable.choices import JobStatus, OnDuplicate
@@ -120,7 +122,10 @@ def as_job(db: BaseDatabaseWrapper, new: store.NewJob, outcome: store.Enqueued, 
     """Build the model instance of a job just stored, without reading it back."""
     assert outcome.enqueued_at is not None  # noqa: S101
     assert outcome.run_after is not None  # noqa: S101
-    job = Job(
+    job = Job.__new__(Job)
+    vars(job).update(
+        _blank(),
+        _state=ModelState(),
         id=outcome.id,
         root_id=outcome.id,
         name=new.name,
@@ -131,6 +136,7 @@ def as_job(db: BaseDatabaseWrapper, new: store.NewJob, outcome: store.Enqueued, 
         args=payloads.decode(new.args),
         kwargs=payloads.decode(new.kwargs),
         metadata=dict(new.metadata),
+        progress={},
         options=new.options,
         max_attempts=new.max_attempts,
         enqueued_at=outcome.enqueued_at,
@@ -138,12 +144,18 @@ def as_job(db: BaseDatabaseWrapper, new: store.NewJob, outcome: store.Enqueued, 
         due_at=outcome.run_after,
         idempotency_key=new.idempotency_key,
         concurrency_key=new.concurrency_key,
+        created=True,
         **more,
     )
-    job.created = True
     job._state.adding = False
     job._state.db = db.alias
     return job
+
+
+@cache
+def _blank() -> dict[str, Any]:
+    """Return the attributes of a new instance: to have each one set anew takes twice the time."""
+    return {name: value for name, value in vars(Job()).items() if name != "_state"}
 
 
 class EnqueuedJobs(Sequence[Job]):

@@ -38,7 +38,6 @@ from django_durable.querysets import (
 )
 from django_durable.uuid7 import uuid7
 
-
 # What is true of a job that waits, for a worker or parked.
 _BETWEEN_RUNS = Q(lease_until__isnull=True, claimer__isnull=True, finished_at__isnull=True)
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.choices import LIVE, JobStatus, OnDuplicate
-from django_durable.store.base import atomic, literal, quoted, rows
+from django_durable.store.base import atomic, clock_offset, literal, quoted, rows
 from django_durable.uuid7 import uuid7, uuid7s
 
 # First half of the advisory locks of the package ("dd", then what the lock is for).
@@ -46,6 +46,25 @@ class NewJob(NamedTuple):
         params["metadata"] = json.dumps(self.metadata) if self.metadata else "{}"
         params["options"] = json.dumps(self.options) if self.options else "{}"
         return params
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether it is to run at once and has no more than the defaults of its columns."""
+        return not (
+            self.delay
+            or self.run_after
+            or self.options
+            or self.metadata
+            or any(
+                value is not None
+                for value in (
+                    self.requires,
+                    self.idempotency_key,
+                    self.concurrency_key,
+                    self.delivery_id,
+                )
+            )
+        )
 
     def as_row(self) -> dict[str, Any]:
         """Return the columns as a JSON object."""
@@ -87,7 +106,21 @@ Insert = Callable[[], Enqueued | None]
 
 def _insert(db: BaseDatabaseWrapper, new: NewJob) -> Enqueued | None:
     job_id = uuid7()
-    for enqueued_at, run_after in rows(db, "enqueue", id=job_id, **new.params()):
+    if new.is_plain and not clock_offset(db):
+        made = rows(
+            db,
+            "enqueue_plain",
+            id=job_id,
+            name=new.name,
+            queue_name=new.queue_name,
+            priority=new.priority,
+            args=new.args,
+            kwargs=new.kwargs,
+            max_attempts=new.max_attempts,
+        )
+    else:
+        made = rows(db, "enqueue", id=job_id, **new.params())
+    for enqueued_at, run_after in made:
         return Enqueued(job_id, True, enqueued_at, run_after)
     return None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import Any
 
 from django.core.management.base import CommandError
 from django.db import connections

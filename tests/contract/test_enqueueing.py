@@ -21,6 +21,7 @@ from django_durable import (
     OnDuplicate,
     PayloadError,
     Priority,
+    enqueueing,
     job,
     workflow,
 )
@@ -435,17 +436,34 @@ def test_enqueue_many_costs_a_round_trip_per_thousands(
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("options", [{}, {"metadata": {"a": "b"}}])
+def test_an_enqueued_job_is_what_the_database_has(work: Any, options: dict[str, Any]) -> None:
+    made = work.using(**options).enqueue(1, unit="kg")
+    (bulk,) = work.enqueue_many([((1,), {"unit": "kg"}, options)])
+    columns = [field.attname for field in Job._meta.concrete_fields]
+    # Set by a trigger.
+    columns.remove("lane")
+    for one in (made, bulk):
+        stored = Job.objects.get(pk=one.pk)
+        assert one == stored
+        assert not one._state.adding
+        assert {c: getattr(one, c) for c in columns} == {c: getattr(stored, c) for c in columns}
+        one.save()
+    assert made.progress is not bulk.progress
+
+
+@pytest.mark.django_db
 def test_enqueue_many_builds_its_jobs_when_they_are_looked_at(
     work: Any, django_assert_num_queries: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = []
-    original = Job.__init__
+    original = enqueueing.as_job
 
-    def count(self: Job, *args: Any, **kwargs: Any) -> None:
-        built.append(self)
-        original(self, *args, **kwargs)
+    def count(*args: Any) -> Job:
+        built.append(original(*args))
+        return built[-1]
 
-    monkeypatch.setattr(Job, "__init__", count)
+    monkeypatch.setattr(enqueueing, "as_job", count)
     jobs = work.enqueue_many([((number,), {}) for number in range(100)])
     assert built == []
     with django_assert_num_queries(0):

@@ -15,7 +15,7 @@ from django_durable import faults
 from django_durable.store import base
 from django_durable.uuid7 import uuid7
 
-INSERTS = {"enqueue", "enqueue_many", "birth", "replay"}
+INSERTS = {"enqueue", "enqueue_plain", "enqueue_many", "birth", "replay"}
 Call = tuple[str, dict[str, Any]]
 Node = dict[str, Any]
 
