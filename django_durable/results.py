@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +121,8 @@ class Listener:
 
     def __enter__(self) -> Listener:
         if conf.notify:
-            self._connection = connect_to_listen(self._channel)
+            with suppress(Pooled):
+                self._connection = connect_to_listen(self._channel)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -141,18 +143,32 @@ class Listener:
             self._connection = None
 
 
+class Pooled(Exception):  # noqa: N818 - the caller's poll finds what there is
+    """The connection leads to a pooler, which passes no notifications on."""
+
+
 def connect_to_listen(*channels: str) -> psycopg.Connection[Any] | None:
-    """Return a plain autocommit connection that listens, or None when none can be had."""
+    """Return a plain autocommit connection that listens, or None when none can be had.
+
+    Raises `Pooled` behind a pooler: a session of its pool that listens would hand on what it hears
+    to whoever has it next.
+    """
     wrapper = connections[conf.listen_database or conf.database]
     params = wrapper.get_connection_params()
     for name in ("cursor_factory", "context", "prepare_threshold"):
         params.pop(name, None)
     try:
         connection: psycopg.Connection[Any] = psycopg.connect(**{**params, "autocommit": True})
-        for channel in channels:
+        row = connection.execute("SELECT pg_backend_pid()").fetchone()
+        # A pooler introduces itself with a process id that is not the server's.
+        is_pooled = row is not None and row[0] != connection.info.backend_pid
+        for channel in () if is_pooled else channels:
             connection.execute(f"LISTEN {channel}")
     except psycopg.Error:
         return None
+    if is_pooled:
+        connection.close()
+        raise Pooled
     return connection
 
 

@@ -9,10 +9,16 @@ import psycopg
 
 from django_durable import notifications
 from django_durable.conf import conf
-from django_durable.results import connect_to_listen
+from django_durable.results import Pooled, connect_to_listen
 from django_durable.worker.loops import Loop, logger
 
 RECONNECT_AFTER = 2.0
+# A pooler that is taken away is worth a look, and no more.
+ASK_POOLER_AFTER = 300.0
+NO_WAY = (
+    "Notifications pass no pooler, so this worker polls; an alias in DURABLE_LISTEN_DATABASE"
+    " that reaches PostgreSQL directly would wake it"
+)
 
 
 class Listener:
@@ -29,23 +35,22 @@ class Listener:
         self._look_for_requests = look_for_requests
         self._connection: psycopg.Connection[Any] | None = None
         self._had_one = False
+        self._said_pooled = False
         self.loop = Loop("listener", self._step)
 
     def _step(self) -> float:
         if not conf.notify:
             return 3600.0
         if self._connection is None:
-            self._connection = connect_to_listen(
-                notifications.READY, notifications.CANCEL, notifications.DRAIN
-            )
-            if self._connection is None:
-                return RECONNECT_AFTER
-            if self._had_one:
-                logger.info("Listening again")
-            self._had_one = True
-            # Whatever was notified meanwhile is unheard.
-            self._work()
-            self._look_for_requests()
+            try:
+                self._connect()
+            except Pooled:
+                if not self._said_pooled:
+                    self._said_pooled = True
+                    logger.warning(NO_WAY)
+                return ASK_POOLER_AFTER
+        if self._connection is None:
+            return RECONNECT_AFTER
         try:
             for note in self._connection.notifies(timeout=0.5, stop_after=1):
                 if note.channel == notifications.READY:
@@ -60,6 +65,18 @@ class Listener:
             self._connection = None
             return RECONNECT_AFTER
         return 0
+
+    def _connect(self) -> None:
+        self._connection = connect_to_listen(
+            notifications.READY, notifications.CANCEL, notifications.DRAIN
+        )
+        if self._connection is not None:
+            if self._had_one:
+                logger.info("Listening again")
+            self._had_one = True
+            # Whatever was notified meanwhile is unheard.
+            self._work()
+            self._look_for_requests()
 
     def close(self) -> None:
         """Close the connection."""
