@@ -189,7 +189,7 @@ LAWS = {
     "a child outlives the cancellation of its tree": """
         SELECT c.id FROM durable_job AS c JOIN durable_job AS p ON p.id = c.parent_id
         WHERE c.finished_at IS NULL AND c.cancel_requested_at IS NULL AND p.status = 'CANCELLED'
-        AND p.cancel_reason = 'told to'""",
+        AND p.cancel_reason = 'told to' AND NOT c.metadata ? 'undo'""",
 }
 
 
