@@ -12,7 +12,7 @@ BEGIN
         0
     );
     NEW.key_hash := hashtextextended(NEW.concurrency_key, 0);
-    IF TG_OP = 'INSERT' THEN
+    IF TG_OP = 'INSERT' AND NEW.options ? 'start_within' THEN
         NEW.start_by := GREATEST(NEW.run_after, NEW.enqueued_at)
             + make_interval(secs => (NEW.options ->> 'start_within')::float8);
     END IF;

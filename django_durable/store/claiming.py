@@ -28,8 +28,10 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 FULL_LOOK_EVERY = 0.1
 SLOW_LOOK = 0.004
 PAUSE_FACTOR = 20
-# How long claims that fill their slots leave keys and limited queues alone after nothing fitted.
+# How long claims that fill their slots leave budgets alone after nothing fitted: longer by as many
+# times as that look took longer than LONG_LOOK.
 BUDGETS_REST = 0.1
+LONG_LOOK = 0.025
 FORGET_LANES_AFTER = 60.0
 # Rows that other claimers are taking at this moment lie in front: how far one try after another
 # looks past them.
@@ -160,13 +162,15 @@ class Claims:
             claimed = self._take_free(db, slots, shunned, fair=fair)
         if self._budgets.matter and len(claimed) < slots:
             wanted = slots - len(claimed)
+            started = time.monotonic()
             rooms = self._budgets.rooms(db, self._served)
             keyed = self._budgets.keyed(db, rooms, wanted, shunned, fair=fair)
             if keyed or any(self._is_limited(lane, rooms) for lane in self._fitting(rooms)):
                 claimed += self._take_budgeted(db, wanted, shunned, rooms, keyed, fair=fair)
             else:
                 # Claims that jobs without a budget fill need not ask again at once.
-                self._budgets_at = time.monotonic() + BUDGETS_REST
+                now = time.monotonic()
+                self._budgets_at = now + BUDGETS_REST * max(1.0, (now - started) / LONG_LOOK)
                 if is_time:
                     claimed = self._take_free(db, slots, shunned, fair=fair)
             if len(claimed) < slots:
