@@ -15,7 +15,7 @@ from benchmarks.report import as_markdown, as_text, row
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK_CASES = {"enqueue", "enqueue-many", "drain-async", "drain-default", "beside-not-due"}
-QUICK_CASES |= {"latency", "result", "commits", "memory"}
+QUICK_CASES |= {"latency", "result", "commits", "memory", "workflow-steps", "workflow-signal"}
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.bench import Case
-from benchmarks.cases import crowds, draining, enqueueing, latency, resources
+from benchmarks.cases import crowds, draining, enqueueing, latency, resources, workflows
 
 CASES: dict[str, Case] = {
     "enqueue": enqueueing.enqueue,
@@ -21,6 +21,11 @@ CASES: dict[str, Case] = {
     "result": latency.result,
     "commits": resources.commits,
     "memory": resources.memory,
+    "workflow-steps": workflows.many,
+    "workflow-long": workflows.long,
+    "workflow-replay": workflows.replay,
+    "workflow-children": workflows.children,
+    "workflow-signal": workflows.signal,
 }
 
 # One of each kind, for a smoke run.
@@ -34,4 +39,6 @@ QUICK = (
     "result",
     "commits",
     "memory",
+    "workflow-steps",
+    "workflow-signal",
 )
