@@ -29,6 +29,8 @@ LATE_BATCH = 200
 DROP_BATCH = 1000
 # How long a claimer with a backlog waits for half of its slots before it takes fewer.
 GATHER = 0.005
+# When to ask again after others have stood in the way: so soon, then each time twice as late.
+RETRY = 0.01
 FORGET_WORKERS_AFTER = timedelta(days=1)
 # A sender leaves out the hints that fall into its window; by then it has passed.
 SECOND_LOOK = notifications.WINDOW * 1.25
@@ -65,6 +67,7 @@ class Claimer:
         self._rescue_from = 0.0
         self._gather_until = 0.0
         self._found_nothing = False
+        self._retry = RETRY
         self.idle = False
         self.loop = Loop("claimer", self._step)
         runs.changed = self.loop.wake
@@ -142,6 +145,12 @@ class Claimer:
             # They stood before others, and a claim leaves them alone.
             return 0
         until = min(self._next_look(), self._claims.opens_at)
+        if self._claims.incomplete:
+            # Others were deciding over what is due; what they leave has no other hint.
+            until = min(until, time.monotonic() + self._retry)
+            self._retry = min(2 * self._retry, self._options.poll_interval)
+        else:
+            self._retry = RETRY
         if self._claims.full_from > now:
             until = min(until, self._claims.full_from)
         return self._pause(until - time.monotonic())
