@@ -48,6 +48,27 @@ SAYS = {
         "Ada was welcomed by letter",
         "Grace was welcomed by mail",
     ],
+    "webhook": [
+        "a new event",
+        "this event is known",
+        "this event is known",
+        "one order for three calls: True",
+    ],
+    "saga": [
+        "booking a flight to Lisbon",
+        "booking a hotel in Lisbon",
+        "the trip failed: there is no car in Lisbon",
+        "compensation of hotel: succeeded",
+        "compensation of flight: succeeded",
+    ],
+    "dead_letters": [
+        "charging order 7",
+        "the mail service is down",
+        "the mail service is down",
+        "the mail service is down",
+        "reason: exhausted",
+        "order 7 is charged once, and the invoice is sent",
+    ],
     "video_pool": [
         "the poster of the film is drawn by the worker without",
         "no live worker serves it: nobody who serves its queue and job type has capability 'gpu'",
