@@ -33,6 +33,8 @@ from django_durable.worker.sweeper import Sweeper
 HOOK_PAUSE = 5.0
 # A sweep that is to go on so soon keeps its connection.
 SWEEPING = 1.0
+# Hooks are users' code, and a sweep may have a tree of many thousands before it.
+PATIENCE = 10.0
 
 
 class Announcer:
@@ -46,7 +48,7 @@ class Announcer:
         self._sweeper = Sweeper()
         self._sweep_at = 0.0
         self._hooks_at = 0.0
-        self.loop = Loop("announcer", self._step)
+        self.loop = Loop("announcer", self._step, PATIENCE)
 
     @property
     def is_idle(self) -> bool:

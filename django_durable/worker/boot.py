@@ -30,6 +30,7 @@ def main() -> None:
     from django_durable.conf import conf
     from django_durable.discovery import autodiscover
     from django_durable.logs import set_up_logging
+    from django_durable.worker.answers import limit_waits
     from django_durable.worker.channel import Channel
     from django_durable.worker.child import Child
     from django_durable.worker.claimtable import ClaimTable
@@ -42,6 +43,7 @@ def main() -> None:
     os.environ[OPTIONS_VARIABLE] = sys.argv[1]
     set_up_logging(options)
     notice_dead_peers()
+    limit_waits(options.database_timeout)
     autodiscover()
     faults.arm_from_environment()
     # The claimer and the recorder, back from the database, should not wait for jobs that compute.

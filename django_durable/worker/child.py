@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django_durable import execution
 from django_durable.outcomes import Abandoned, Outcome, Rejected
+from django_durable.worker import answers
 from django_durable.worker.announcer import Announcer
 from django_durable.worker.channel import Channel
 from django_durable.worker.claimer import Claimer
@@ -61,6 +62,7 @@ class Child:
         self._channel.send("ready")
         while not self._is_done():
             self._table.beat()
+            answers.look()
             self._check_deadlines()
             self._check_loops()
             self._report()

@@ -85,6 +85,9 @@ FLAGS: dict[tuple[str, ...], dict[str, Any]] = {
     ("--stall-timeout",): _time(
         900.0, "Kill a child whose main thread has not run for so long. Default: 15m."
     ),
+    ("--database-timeout",): _time(
+        60.0, "Connect anew when a statement of the worker gets no answer. Default: 60s."
+    ),
     ("--no-maintenance",): {
         "dest": "maintenance",
         "action": "store_false",
@@ -118,7 +121,8 @@ def read_flags(flags: dict[str, Any]) -> WorkerOptions:
     poll, lease, reload = flags["poll_interval"], flags["lease"], flags["reload"]
     same = (
         "processes", "concurrency", "batch", "max_jobs", "max_seconds", "max_rss", "database",
-        "shutdown_timeout", "stall_timeout", "maintenance", "verbosity", "log_format",
+        "shutdown_timeout", "stall_timeout", "database_timeout", "maintenance", "verbosity",
+        "log_format",
     )  # fmt: skip
     options = WorkerOptions(
         name=flags["name"] or f"{socket.gethostname()}:{os.getpid()}",
@@ -149,7 +153,7 @@ def _check(options: WorkerOptions) -> None:
         raise CommandError("--poll-interval must be longer than nothing.")
     if options.lease < 1:
         raise CommandError("--lease must be 1 second or longer.")
-    for name in ("max_jobs", "max_seconds", "max_rss", "stall_timeout"):
+    for name in ("max_jobs", "max_seconds", "max_rss", "stall_timeout", "database_timeout"):
         limit = getattr(options, name)
         if limit is not None and limit <= 0:
             raise CommandError(f"--{name.replace('_', '-')} must be more than 0.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ from django_durable.results import Pooled, connect_to_listen
 from django_durable.worker.loops import Loop, logger
 
 RECONNECT_AFTER = 2.0
+# A connection that is silent for so long is asked whether it is still there.
+ASK_AFTER = 10.0
 # A pooler that is taken away is worth a look, and no more.
 ASK_POOLER_AFTER = 300.0
 NO_WAY = (
@@ -36,6 +39,7 @@ class Listener:
         self._connection: psycopg.Connection[Any] | None = None
         self._had_one = False
         self._said_pooled = False
+        self._heard_at = 0.0
         self.loop = Loop("listener", self._step)
 
     def _step(self) -> float:
@@ -52,13 +56,7 @@ class Listener:
         if self._connection is None:
             return RECONNECT_AFTER
         try:
-            for note in self._connection.notifies(timeout=0.5, stop_after=1):
-                if note.channel == notifications.READY:
-                    self._work()
-                elif note.channel == notifications.DRAIN or note.payload == "*":
-                    self._look_for_requests()
-                else:
-                    self._cancel(note.payload.split(","))
+            self._hear(self._connection)
         except psycopg.Error as error:
             logger.info("The listening connection is lost: %s", str(error).strip().split("\n")[0])
             self._connection.close()
@@ -66,11 +64,25 @@ class Listener:
             return RECONNECT_AFTER
         return 0
 
+    def _hear(self, connection: psycopg.Connection[Any]) -> None:
+        if time.monotonic() - self._heard_at > ASK_AFTER:
+            connection.execute("SELECT 1")
+            self._heard_at = time.monotonic()
+        for note in connection.notifies(timeout=0.5, stop_after=1):
+            self._heard_at = time.monotonic()
+            if note.channel == notifications.READY:
+                self._work()
+            elif note.channel == notifications.DRAIN or note.payload == "*":
+                self._look_for_requests()
+            else:
+                self._cancel(note.payload.split(","))
+
     def _connect(self) -> None:
         self._connection = connect_to_listen(
             notifications.READY, notifications.CANCEL, notifications.DRAIN
         )
         if self._connection is not None:
+            self._heard_at = time.monotonic()
             if self._had_one:
                 logger.info("Listening again")
             self._had_one = True

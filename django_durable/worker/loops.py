@@ -11,7 +11,7 @@ from collections.abc import Callable
 from django.db import InterfaceError, OperationalError
 
 from django_durable import store
-from django_durable.worker import connections
+from django_durable.worker import answers, connections
 
 logger = logging.getLogger("django_durable.worker")
 
@@ -66,11 +66,15 @@ class Outage:
 
 
 class Loop:
-    """Call `step` in a thread until stopped; a step returns how long to wait for the next."""
+    """Call `step` in a thread until stopped; a step returns how long to wait for the next.
 
-    def __init__(self, name: str, step: Callable[[], float | None]) -> None:
+    `patience` is how much longer than others its statements may take.
+    """
+
+    def __init__(self, name: str, step: Callable[[], float | None], patience: float = 1.0) -> None:
         self.name = name
         self._step = step
+        self._patience = patience
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -102,6 +106,7 @@ class Loop:
     def _run(self) -> None:
         outage = Outage(self.name)
         store.prepare_in_this_thread()
+        answers.expect(self.name, self._patience)
         try:
             while not self._stopping:
                 # Cleared before the step: what comes up during it is seen by the next one.

@@ -32,6 +32,7 @@ class WorkerOptions:
     lease: float = 30.0
     shutdown_timeout: float = 30.0
     stall_timeout: float = 900.0
+    database_timeout: float = 60.0
     max_jobs: int | None = None
     max_seconds: float | None = None
     max_rss: float | None = None

@@ -29,14 +29,10 @@ def wait_for_database(options: WorkerOptions) -> str | None:
             f"The database {conf.database!r} is {wrapper.display_name}; durable jobs need"
             " PostgreSQL. Set DURABLE_DATABASE to an alias that is."
         )
-    stop = threading.Event()
-    restore = [
-        (number, signal.signal(number, lambda *_: stop.set()))
-        for number in (signal.SIGTERM, signal.SIGINT)
-    ]
+    restore = [(number, signal.signal(number, _stop)) for number in (signal.SIGTERM, signal.SIGINT)]
     try:
         outage = Outage("worker")
-        while not stop.is_set():
+        while True:
             try:
                 version = _look(connections[conf.database])
             except OUTAGE as error:
@@ -44,14 +40,23 @@ def wait_for_database(options: WorkerOptions) -> str | None:
                     raise CommandError(
                         f"The database refuses the worker: {_line(error)}"
                     ) from error
-                stop.wait(outage.failed(error))
+                threading.Event().wait(outage.failed(error))
             else:
                 outage.passed()
                 return version
+    except _Stopped:
         return None
     finally:
         for number, handler in restore:
             signal.signal(number, handler)
+
+
+class _Stopped(BaseException):
+    """A signal asks for the end, whatever the command waits for, be it a silent database."""
+
+
+def _stop(*_: object) -> None:
+    raise _Stopped
 
 
 def _look(wrapper: BaseDatabaseWrapper) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from django_durable.store import Right, WorkerCard
+from django_durable.worker import answers
 from django_durable.worker.childprocess import ChildProcess, Place
 from django_durable.worker.listener import Listener
 from django_durable.worker.options import WorkerOptions
@@ -64,6 +65,7 @@ class Supervisor:
         self._listener.loop.start()
         try:
             while not self._is_over():
+                answers.look()
                 self._keep_children()
                 self._wait()
         finally:

@@ -18,6 +18,7 @@ from django_durable.discovery import autodiscover
 from django_durable.durations import format_duration
 from django_durable.logs import set_up_logging
 from django_durable.store import WorkerCard
+from django_durable.worker.answers import SHORTEST, limit_waits
 from django_durable.worker.connections import notice_dead_peers
 from django_durable.worker.flags import add_flags, read_flags
 from django_durable.worker.options import WorkerOptions
@@ -64,6 +65,8 @@ class Command(BaseCommand):
         )
         self._greet(options, version)
         connections.close_all()
+        # In time to renew the leases over another connection.
+        limit_waits(min(options.database_timeout, max(options.lease / 2, SHORTEST)))
         code = Supervisor(options, card).run()
         if code:
             sys.exit(code)
