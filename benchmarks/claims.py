@@ -23,7 +23,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import machine, report
-from benchmarks.crowding import CROWDS, NAME, QUEUE
+from benchmarks.crowding import CROWDS, NAME, QUEUE, WIDE_CROWDS
 from benchmarks.databases import Databases
 from benchmarks.figures import Figure, Target
 from testproject.embedded import Server
@@ -31,6 +31,7 @@ from testproject.embedded import Server
 SLOTS = 20
 CLAIMS = 200
 ROUNDS = 3
+ALL = CROWDS | WIDE_CROWDS
 # What a noisy machine leaves of "within 1.5 times of the empty table".
 TARGET = Target(at_most={"empty table": 1.5})
 
@@ -38,14 +39,14 @@ TARGET = Target(at_most={"empty table": 1.5})
 class Claimer:
     """Enqueue, claim and complete batches on one database, and time the claims."""
 
-    def __init__(self, alias: str) -> None:
+    def __init__(self, alias: str, names: frozenset[str] = frozenset()) -> None:
         from django.db import connections
 
         from django_durable import store
 
         self.db = connections[alias]
         owner = store.Owner("benchmark", uuid.uuid4(), timedelta(seconds=30))
-        scope = store.Scope(frozenset({NAME}), excluded_queues=frozenset({"foreign"}))
+        scope = store.Scope(names | {NAME}, excluded_queues=frozenset({"foreign"}))
         self.claims = store.Claims(scope, owner)
         store.relax_commits(self.db)
 
@@ -149,20 +150,21 @@ class Run:
             del self.connections[name]
         return name
 
-    def pair(self) -> tuple[Claimer, Claimer]:
+    def pair(self, names: frozenset[str] = frozenset()) -> tuple[Claimer, Claimer]:
         """Return claimers on an empty database and on the one to be crowded, both warm."""
         aliases = [self.alias("empty"), self.alias("crowded")]
-        alone, beside = (Claimer(alias) for alias in aliases)
+        alone, beside = (Claimer(alias, names) for alias in aliases)
         for claimer in (alone, beside):
             claimer.pass_through(10 * SLOTS)
         return alone, beside
 
     def crowd(self, case: str) -> Iterator[Figure]:
         """Measure beside one crowd, right after it came and once it is analyzed."""
-        alone, beside = self.pair()
+        crowd = ALL[case]
+        alone, beside = self.pair(crowd.names)
         say(f"{case}: inserting {self.asked.rows:,} rows")
-        CROWDS[case].fill(beside.db, self.asked.rows)
-        what = f"{self.asked.rows:,} rows {CROWDS[case].rows_are}"
+        crowd.fill(beside.db, self.asked.rows)
+        what = f"{self.asked.rows:,} rows {crowd.rows_are}"
         if self.asked.unanalyzed:
             yield from figures(case, what + ", just inserted", beside, alone, self.asked)
         with beside.db.cursor() as cursor:
@@ -196,7 +198,7 @@ def say(text: str) -> None:
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """Read the command line."""
-    cases = [*CROWDS, "old-snapshot"]
+    cases = [*ALL, "old-snapshot"]
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").splitlines()[0], epilog=f"Cases: {', '.join(cases)}."
     )

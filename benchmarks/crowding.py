@@ -20,7 +20,8 @@ INSERT INTO durable_job (
     lease_until, claimer, worker, concurrency_key, key_held
 )
 SELECT
-    c.id, c.id, %(name)s, %(queue)s, %(priority)s, %(status)s, c.begun::int, 3, c.begun::int,
+    c.id, c.id, %(name)s || CASE WHEN %(types)s > 0 THEN '-' || c.g %% %(types)s ELSE '' END,
+    %(queue)s, %(priority)s, %(status)s, c.begun::int, 3, c.begun::int,
     %(status)s = 'WAITING', c.past, c.due, CASE WHEN %(status)s = 'READY' THEN c.due END,
     CASE WHEN c.begun THEN c.past END, CASE WHEN c.begun THEN c.past END,
     CASE WHEN c.ended THEN c.past END, CASE WHEN c.ended THEN c.past + interval '7 days' END,
@@ -55,14 +56,16 @@ class Crowd:
     rows_are: str
     columns: dict[str, Any] = field(default_factory=dict)
     more: tuple[str, ...] = ()
-    # Rows of a second kind, one each: what holds the first ones up.
+    # Rows of a second kind: what holds the first ones up.
     holder: dict[str, Any] = field(default_factory=dict)
+    # What the worker knows besides.
+    names: frozenset[str] = frozenset()
 
     def fill(self, db: BaseDatabaseWrapper, rows: int) -> None:
         """Insert the rows, in one statement and unanalyzed."""
         insert(db, rows, **self.columns)
         if self.holder:
-            insert(db, 1, series=1, **self.holder)
+            insert(db, **{"rows": 1, "series": 1, **self.holder})
         with db.cursor() as cursor:
             for statement in self.more:
                 cursor.execute(statement)
@@ -77,6 +80,7 @@ def insert(db: BaseDatabaseWrapper, rows: int, **columns: Any) -> None:
         "status": "READY",
         "due": PAST,
         "keys": 0,
+        "types": 0,
         "series": 0,
         "rows": rows,
     }
@@ -103,6 +107,27 @@ CROWDS: dict[str, Crowd] = {
         {"queue": "other", "status": "RUNNING"},
     ),
     "keys-not-due": Crowd("each with a key of its own, not due", {"keys": 10**9, "due": FUTURE}),
+}
+MANY_KEYS = 10_000
+MANY_TYPES = 1000
+PACED = "INSERT INTO durable_queue (name, rate_limit) VALUES ('other', '1/h')"
+STARTED = """
+    INSERT INTO durable_start (budget, moment, starts, total, expires_at)
+    VALUES ('queue:other', statement_timestamp(), 1, 1, statement_timestamp() + interval '1 hour')
+"""
+# So many of something else that one look at all of it is longer than a claim.
+WIDE_CROWDS: dict[str, Crowd] = {
+    "many-keys": Crowd(
+        f"held by {MANY_KEYS:,} keys",
+        {"keys": MANY_KEYS},
+        holder={"rows": MANY_KEYS, "keys": MANY_KEYS, "status": "RUNNING"},
+    ),
+    "many-types": Crowd(
+        f"of {MANY_TYPES:,} other job types that the worker knows, not due",
+        {"types": MANY_TYPES, "due": FUTURE},
+        names=frozenset(f"{NAME}-{number}" for number in range(MANY_TYPES)),
+    ),
+    "paced": Crowd("of a queue whose rate is used up", {"queue": "other"}, (PACED, STARTED)),
 }
 
 Measure = Callable[[], float]
