@@ -1,6 +1,7 @@
 """The demonstration: it plays to its end with books that agree, and leaves nothing behind."""
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -367,6 +368,10 @@ def test_it_plays_stays_up_until_interrupted_leaves_nothing_running_and_plays_ag
     assert "attempts recorded as lost" in " ".join(demo.told.split())
     assert demo.told.count("failed: the gateway answers 503") == 2
     assert "the card of customer E is refused" in demo.told
+    said = " ".join(demo.told.split())
+    steps = "charge, book, parcel-0, parcel-1, parcel-2, cooling-off, approval"
+    assert re.search(rf"is approved, in \d attempts?: {steps}, approve\.", said)
+    assert f"is paid back, in 2 attempts: {steps}, refund, unbook." in said
     page = log_in(*(fact(demo.told, label) for label in ("Admin", "User", "Password")))
     assert "charge_payment" in page
     assert demo.processes()

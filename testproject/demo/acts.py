@@ -15,6 +15,7 @@ from testproject.demo import DemoError, books, stage, telling
 from testproject.demo.client import CREATED, FOUND, REFUSED, Client
 from testproject.demo.interrupts import Interrupts
 from testproject.demo.orders import Plan, Row
+from testproject.demo.parcels import Parcels
 from testproject.demo.processes import Program
 from testproject.demo.story import Story, count, money
 from testproject.shop import gateway, jobs
@@ -55,6 +56,7 @@ class Acts:
         self._lease = lease
         self._workers: list[Program] = []
         self._programs: list[Program] = []
+        self._parcels = Parcels(plan.run, story)
 
     def play(self) -> bool:
         """Play all acts; return whether the books agree."""
@@ -63,11 +65,14 @@ class Acts:
         self.take_first_orders()
         held, killed_at = self.kill_the_worker()
         self.take_over(held, killed_at)
+        self.decide()
         self.story.act("What went wrong, and what became of it")
         telling.tell_refused(self.story, self.plan)
         telling.tell_retried(self.story, self.plan)
         self.story.act("The books, by SQL from the tables")
-        agrees = telling.check_books(self.story, self.plan, self.rolled_back)
+        agrees = telling.check_books(
+            self.story, self.plan, self.rolled_back, self._parcels.balance()
+        )
         self.story.say(f"From the first act to here it took {time.monotonic() - began:.1f} s.")
         return agrees
 
@@ -100,6 +105,7 @@ class Acts:
         ran = stage.migrate()
         self.story.fact("Tables", f"{count(ran, 'migration')} applied" if ran else "up to date")
         self.password = stage.create_admin()
+        stage.keep_slots_free()
         self.interrupts.check()
         web = self._start(stage.start_web(self._folder))
         self._start_worker()
@@ -149,6 +155,11 @@ class Acts:
             "Each is a POST with an idempotency key, and becomes a job in the transaction that"
             " stores it. Every tenth is sent twice, as by an impatient client."
         )
+        self.story.say(
+            "One order goes out in parcels. A workflow charges it, books it, ships three parcels as"
+            " children, sleeps, and waits for somebody to approve it."
+        )
+        self._parcels.place("approved")
         self._send(self.plan.rows[: self.plan.hang_at])
         row = Row(0, "C000", self.plan.rows[0].date, LIMIT + Decimal("0.01"))
         answer = Client(self.url).send(self.rolled_back, row)
@@ -197,8 +208,10 @@ class Acts:
         """
         self.story.act("The worker is killed")
         worker, plan = self._workers[-1], self.plan
+        self._parcels.wait_until_charged(self.pause)
         with gateway.hanging():
             self.story.say("The card gateway hangs: it takes requests, and answers none.")
+            self._parcels.place("refused")
             self._send(plan.rows[plan.hang_at : plan.kill_at])
             self._wait_for_hanging_charges()
             self._programs.remove(worker)
@@ -217,7 +230,9 @@ class Acts:
         hanging = hanging.filter(idempotency_key__startswith=f"{self.plan.run}-")
         wanted = min(HANGING, self.plan.kill_at - self.plan.hang_at)
         give_up_at = time.monotonic() + HANGING_SECONDS
-        while hanging.count() < wanted and time.monotonic() < give_up_at:
+        while time.monotonic() < give_up_at:
+            if hanging.count() >= wanted and self._parcels.is_under_way():
+                return
             self.pause()
 
     # 4
@@ -230,6 +245,17 @@ class Acts:
         self._send(self.plan.rows[self.plan.kill_at :])
         self._wait_for_jobs()
         telling.tell_take_over(self.story, held, killed_at)
+
+    def decide(self) -> None:
+        """Approve one delivery and refuse the other, over HTTP, and tell what becomes of them."""
+        self.story.act("Two decisions")
+        self.story.say(
+            "One workflow was under way when its worker was killed, another was just charging. Both"
+            " went on where they were. Now one is approved, and one refused, by a POST each."
+        )
+        self._parcels.decide(self.url)
+        self._parcels.wait(self.pause)
+        self._parcels.tell()
 
     def _wait_for_jobs(self) -> None:
         progress = self.story.progress("jobs done", self.plan.job_count)

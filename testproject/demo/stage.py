@@ -14,15 +14,17 @@ from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from django_durable.models import Job, Worker
+from django_durable.models import Job, Queue, Worker
 from testproject.demo import DemoError
 from testproject.demo.interrupts import Interrupts
 from testproject.demo.orders import RUN_PREFIX, Plan
 from testproject.demo.processes import Program
+from testproject.shop.jobs import charge_payment
 from testproject.shop.models import TestCard
 
 ADMIN = "demo-admin"
 SLOTS = 10
+PAYMENTS = charge_payment.options.queue_name
 START_SECONDS = 60
 POLL_SECONDS = 0.1
 
@@ -76,6 +78,11 @@ def deal_cards(plan: Plan) -> None:
     if plan.refused_customer is not None:
         TestCard.objects.create(customer=plan.refused_customer, refused=True)
     TestCard.objects.create(customer=plan.failing_customer, failures=2)
+
+
+def keep_slots_free() -> None:
+    """Let charges take most of a worker's slots and not all: other work goes on when they hang."""
+    Queue.objects.update_or_create(name=PAYMENTS, defaults={"max_running": SLOTS - 2})
 
 
 def unfinished_leftovers() -> int:

@@ -82,9 +82,11 @@ def _tell_attempt(
     story.fact(f"  attempt {number}", f"{at:<10}{waited:<14}{what}")
 
 
-def check_books(story: Story, plan: Plan, rolled_back: str) -> bool:
-    """Write the books as a table; return whether they agree."""
-    entries = books.balance(plan, rolled_back, settings.LOCAL_DIR / "mail")
+def check_books(
+    story: Story, plan: Plan, rolled_back: str, more: Sequence[books.Entry] = ()
+) -> bool:
+    """Write the books, and more entries, as a table; return whether they agree."""
+    entries = [*books.balance(plan, rolled_back, settings.LOCAL_DIR / "mail"), *more]
     story.table(("", "should be", "is"), [entry.as_row() for entry in entries])
     wrong = sum(not entry.agrees for entry in entries)
     if wrong:

@@ -7,7 +7,17 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
-from testproject.shop.models import GatewayCharge, Order, Payment, Receipt, TestCard
+from testproject.shop.models import (
+    Delivery,
+    GatewayCharge,
+    GatewayRefund,
+    LedgerEntry,
+    Order,
+    Parcel,
+    Payment,
+    Receipt,
+    TestCard,
+)
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
@@ -26,6 +36,18 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Refuse to delete."""
         return False
+
+
+@admin.register(Delivery)
+class DeliveryAdmin(ReadOnlyAdmin):
+    """Show deliveries."""
+
+    list_display = ("reference", "customer", "amount", "status")
+    list_filter = ("status",)
+    ordering = ("-pk",)
+
+
+admin.site.register([GatewayRefund, LedgerEntry, Parcel], ReadOnlyAdmin)
 
 
 @admin.register(Order)

@@ -14,7 +14,7 @@ from decimal import Decimal
 from django.db import IntegrityError, connection, transaction
 from django.db.models import F
 
-from testproject.shop.models import GatewayCharge, TestCard
+from testproject.shop.models import GatewayCharge, GatewayRefund, TestCard
 
 
 class CardRefused(Exception):  # noqa: N818 - named after what happened
@@ -44,6 +44,12 @@ def charge(*, key: str, customer: str, amount: Decimal, description: str) -> int
         ).pk
     except IntegrityError:  # somebody asked with the same key a moment ago
         return GatewayCharge.objects.get(key=key).pk
+
+
+def refund(charge_id: int) -> int:
+    """Pay a charge back, once, and return the number of the refund."""
+    made = GatewayCharge.objects.get(pk=charge_id)
+    return GatewayRefund.objects.get_or_create(charge=made, defaults={"amount": made.amount})[0].pk
 
 
 @contextmanager

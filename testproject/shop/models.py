@@ -65,6 +65,54 @@ class Receipt(models.Model):
         return f"receipt for {self.order}"
 
 
+class Delivery(models.Model):
+    """Hold an order that goes out in parcels, which a workflow sees through."""
+
+    class Status(models.TextChoices):
+        """Name how far it is; one that is refused in the end is paid back."""
+
+        NEW = "NEW", "new"
+        BOOKED = "BOOKED", "charged and booked"
+        DONE = "DONE", "approved"
+        REFUNDED = "REFUNDED", "paid back"
+
+    reference = models.CharField(max_length=200, unique=True)
+    customer = models.CharField(max_length=100)
+    amount = models.DecimalField(max_digits=12, decimal_places=2)
+    status = models.CharField(max_length=8, choices=Status, default=Status.NEW)
+
+    class Meta:
+        verbose_name_plural = "deliveries"
+
+    def __str__(self) -> str:
+        return f"delivery {self.reference}"
+
+
+class LedgerEntry(models.Model):
+    """Be an entry in the shop's ledger; nothing but the workflow keeps it from a second one."""
+
+    delivery = models.ForeignKey(Delivery, models.CASCADE, related_name="entries")
+    amount = models.DecimalField(max_digits=12, decimal_places=2)
+    booked_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        verbose_name_plural = "ledger entries"
+
+    def __str__(self) -> str:
+        return f"{self.amount} of {self.delivery}"
+
+
+class Parcel(models.Model):
+    """Be one parcel that has left the house."""
+
+    delivery = models.ForeignKey(Delivery, models.CASCADE, related_name="parcels")
+    number = models.PositiveIntegerField()
+    sent_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"parcel {self.number} of {self.delivery}"
+
+
 class GatewayCharge(models.Model):
     """Be the gateway's own ledger: one charge for each idempotency key.
 
@@ -80,6 +128,16 @@ class GatewayCharge(models.Model):
 
     def __str__(self) -> str:
         return f"charge {self.pk}: {self.description}"
+
+
+class GatewayRefund(models.Model):
+    """Be a charge that the gateway has paid back: once, however often it is asked."""
+
+    charge = models.OneToOneField(GatewayCharge, models.CASCADE, related_name="refund")
+    amount = models.DecimalField(max_digits=12, decimal_places=2)
+
+    def __str__(self) -> str:
+        return f"refund of {self.charge}"
 
 
 class TestCard(models.Model):

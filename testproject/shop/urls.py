@@ -9,4 +9,5 @@ app_name = "shop"
 urlpatterns = [
     path("", views.show_status, name="status"),
     path("orders/", views.take_order, name="orders"),
+    path("deliveries/<str:reference>/approval", views.decide, name="approval"),
 ]

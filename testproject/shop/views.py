@@ -13,9 +13,11 @@ from django.shortcuts import render
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 
+from django_durable.models import Job
 from testproject.shop.forms import OrderForm
 from testproject.shop.models import Order
 from testproject.shop.orders import OverLimit, ReferenceTaken, place_order
+from testproject.shop.tasks import deliver
 
 REFERENCE = re.compile(r"[!-~]{1,200}")
 SHOWN = 20
@@ -46,6 +48,24 @@ def take_order(request: HttpRequest) -> JsonResponse:
         return _refuse(422, str(error))
     answer = {"id": order.pk, "reference": order.reference, "status": order.status}
     return JsonResponse(answer, status=201 if created else 200)
+
+
+# A shop of your own asks for a login and a permission first.
+@csrf_exempt
+@require_POST
+def decide(request: HttpRequest, reference: str) -> JsonResponse:
+    """Approve or refuse a delivery: JSON with `approved`, true or false.
+
+    Answers 404 for an unknown reference, 409 when it has ended already, 400 for anything else.
+    """
+    is_approved = _read(request.body).get("approved")
+    if not isinstance(is_approved, bool):
+        return _refuse(400, 'send {"approved": true} or false')
+    try:
+        delivered = deliver.signal(reference, "approval", is_approved)
+    except Job.DoesNotExist:
+        return _refuse(404, "there is no such delivery")
+    return JsonResponse({"heard": delivered}, status=200 if delivered else 409)
 
 
 def _read(body: bytes) -> dict[str, Any]:
