@@ -9,10 +9,10 @@ import pytest
 from django.contrib.auth.models import Group
 
 from django_durable import JobContext, execution, store, workflow
-from django_durable.choices import OnDuplicate
+from django_durable.choices import OnDuplicate, StepKind, StepStatus
 from django_durable.exceptions import CancelRequested, ClaimLost, RunParked
 from django_durable.jobtypes import JobType, registry
-from django_durable.models import Job
+from django_durable.models import DeadLetter, Job
 from tests.kernel import world
 from tests.kernel.interleaving import Director, Run
 
@@ -259,6 +259,49 @@ def test_a_step_is_recorded_exactly_if_its_claim_stands(
         Group.objects.all().delete()
 
     director.explore(prepare, verb, beside, check)
+
+
+# Replays of a job and of its undo job.
+
+
+def two_letters() -> tuple[int, int]:
+    """Let a job die that has something to take back, then its undo job; return both letters."""
+    world.empty_tables()
+    claim = alone(max_attempts=1)
+    right = (claim.id, claim.epoch)
+    bought = store.Checkpoint(
+        right, StepKind.STEP, "buy", 1, StepStatus.SUCCEEDED, "7", undo_name="buy", undo_call="[]"
+    )
+    db = store.connection()
+    store.record_checkpoints(db, [bought])
+    store.record_failure(db, world.failure(right, retryable=False), world.KEEP)
+    (undo,) = world.claim("waiter")
+    store.record_failure(db, world.failure((undo.id, undo.epoch), retryable=False), world.KEEP)
+    letters = dict(DeadLetter.objects.values_list("job_id", "pk"))
+    return letters[claim.id], letters[undo.id]
+
+
+def test_what_a_replay_goes_by_no_replay_of_the_undo_job_takes_back(director: Director) -> None:
+    def check(letters: tuple[int, int], run: Run) -> None:
+        world.assert_laws()
+        job, undo = run.value("A"), run.value("B")
+        assert undo.id is not None
+        left = DeadLetter.objects.get(pk=letters[0]).job.steps.filter(undo_name="buy")
+        if job.undoing is not None:
+            # It has to wait for the undo job, which takes back what is there.
+            assert (job.id, job.undoing) == (None, undo.id)
+            assert left.exists()
+        else:
+            assert world.job(job.id).steps.get().undo_name == "buy"
+            assert not left.exists()
+
+    runs = director.explore(
+        two_letters,
+        lambda letters: store.replay(store.connection(), letters[0]),
+        lambda letters: store.replay(store.connection(), letters[1]),
+        check,
+    )
+    assert {run.value("A").id is None for run in runs} == {True, False}
 
 
 # Births with keys.
