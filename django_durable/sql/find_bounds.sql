@@ -1,7 +1,9 @@
--- Tell from when on each lane holds jobs: what lies before are dead index entries.
+-- Tell from when on each lane holds jobs, since what lies before are dead index entries, and in how
+-- many seconds the first one falls due; nothing for a lane that holds none.
 SELECT
     lanes.lane,
-    LEAST(head.due_at, statement_timestamp() + %(offset)s::interval) AS bound
+    LEAST(head.due_at, statement_timestamp() + %(offset)s::interval) AS bound,
+    extract(EPOCH FROM head.due_at - statement_timestamp() - %(offset)s::interval)::float8 AS due_in
 FROM unnest(%(lanes)s::bigint[]) AS lanes (lane)
 LEFT JOIN LATERAL (
     SELECT j.due_at

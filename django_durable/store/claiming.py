@@ -33,6 +33,10 @@ PAUSE_FACTOR = 20
 BUDGETS_REST = 0.1
 LONG_LOOK = 0.025
 FORGET_LANES_AFTER = 60.0
+# So many lanes that a seek in each is longer than a claim; and for how long one that gave something
+# is looked at all the same.
+MANY_LANES = 50
+COLD_AFTER = 10.0
 # Rows that other claimers are taking at this moment lie in front: how far one try after another
 # looks past them.
 SPREADS = (1, 4, 16)
@@ -93,6 +97,10 @@ class Claims:
         self._bounds: dict[int, datetime] = {}
         self._full_look_at = 0.0
         self._rest_until = 0.0
+        # Of very many lanes only those are looked at between full looks that gave something of
+        # late, or whose first job has fallen due: when that is, and when the others last gave.
+        self._asleep: dict[int, float] = {}
+        self._gave_at: dict[int, float] = {}
         # Whether there is more than one priority to be fair to, and the claimed jobs since one
         # was taken for its age.
         self._is_mixed = False
@@ -122,6 +130,7 @@ class Claims:
         found = rows(db, "find_lanes", lows=[LOWEST, *known], highs=[*known, HIGHEST])
         if is_fresh:
             self._lanes = {}
+            self._gave_at = {}
             self._forget_at = started + FORGET_LANES_AFTER
         self._lanes.update((row[0], Lane(*row)) for row in found)
         self._served = [lane for lane in self._lanes.values() if self.scope.serves(lane)]
@@ -207,10 +216,12 @@ class Claims:
         spreads = iter(SPREADS)
         spread = next(spreads)
         while wanted := max(slots - len(claimed), 0):
-            is_full, found = self._walk(
+            is_full = self._is_time_for_all()
+            found = self._walk(
                 db,
                 "claim",
-                lanes,
+                lanes if is_full else self._awake(lanes),
+                is_full=is_full,
                 fair=fair,
                 slots=wanted,
                 reach=spread * (2 * wanted + 10),
@@ -241,14 +252,16 @@ class Claims:
         fair: bool,
     ) -> list[Claim]:
         """Lock the budgets of what seems to fit, count again, and take; one transaction."""
-        lanes = self._fitting(rooms)
-        rates = [self.scope.rate_of(lane) for lane in lanes]
         self._full_look_at = 0.0
+        is_full = self._is_time_for_all()
+        lanes = self._fitting(rooms) if is_full else self._awake(self._fitting(rooms))
+        rates = [self.scope.rate_of(lane) for lane in lanes]
         with atomic(db):
-            is_full, peeked = self._walk(
+            peeked = self._walk(
                 db,
                 "peek_limited",
                 lanes,
+                is_full=is_full,
                 fair=fair,
                 rooms=[rooms.of_queue(lane.queue_name, resumed=lane.resumed) for lane in lanes],
                 shares=[rooms.of_type(lane) for lane in lanes],
@@ -287,24 +300,32 @@ class Claims:
         )
         return self._taken(found)[1]
 
+    def _is_time_for_all(self) -> bool:
+        return time.monotonic() >= max(self._full_look_at, self._rest_until)
+
+    def _awake(self, lanes: list[Lane]) -> list[Lane]:
+        now = time.monotonic()
+        return [lane for lane in lanes if self._asleep.get(lane.lane, 0.0) <= now]
+
     def _walk(
         self,
         db: BaseDatabaseWrapper,
         statement: str,
         lanes: list[Lane],
         *,
+        is_full: bool,
         fair: bool,
         **params: Any,
-    ) -> tuple[bool, list[tuple[Any, ...]]]:
-        """Run a statement that walks the lanes; tell if it looked at all that they hold.
+    ) -> list[tuple[Any, ...]]:
+        """Run a statement that walks the lanes, if `is_full` all that they hold.
 
         Most looks begin at what was claimed last; index entries of what has been claimed lie
         before, which an old snapshot keeps from being removed.
         """
         started = time.monotonic()
-        is_full = started >= max(self._full_look_at, self._rest_until)
         if is_full:
             self._bounds = {}
+            self._asleep = {}
             self._full_look_at = started + FULL_LOOK_EVERY
         found = rows(
             db,
@@ -317,25 +338,35 @@ class Claims:
         )
         if is_full and time.monotonic() - started > SLOW_LOOK:
             self._find_bounds(db, lanes)
-        return is_full, found
+        return found
 
     def _find_bounds(self, db: BaseDatabaseWrapper, lanes: list[Lane]) -> None:
-        """Learn where the lanes' jobs begin.
+        """Learn where the lanes' jobs begin, and which of many lanes need no look for now.
 
-        If dead entries made the look slow, and not the disk, then this is slow too, and the next
-        full look has to wait.
+        If dead entries made the look slow, and not the disk or the number of lanes, then this is
+        slow too, and the next full look has to wait.
         """
         started = time.monotonic()
-        self._bounds = dict(rows(db, "find_bounds", lanes=[lane.lane for lane in lanes]))
+        found = rows(db, "find_bounds", lanes=[lane.lane for lane in lanes])
+        self._bounds = {lane: bound for lane, bound, _due_in in found}
+        now = time.monotonic()
+        if len(lanes) >= MANY_LANES:
+            self._asleep = {
+                lane: now + (math.inf if due_in is None else due_in)
+                for lane, _bound, due_in in found
+                if self._gave_at.get(lane, -COLD_AFTER) <= now - COLD_AFTER
+            }
         self._rest_until = _rest(started)
 
     def _taken(self, found: list[tuple[Any, ...]]) -> tuple[int, list[Claim]]:
         claims = [_as_claim(row[1:]) for row in found if row[1] is not None]
+        now = time.monotonic()
         for claim in claims:
             if claim.concurrency_key is None:
                 # A lane's jobs are taken in due order, so what lies before is as good as empty.
                 bound = self._bounds.get(claim.lane, LONG_AGO)
                 self._bounds[claim.lane] = max(bound, claim.due_at)
+                self._gave_at[claim.lane] = now
         return found[0][0], claims
 
 

@@ -17,6 +17,7 @@ from benchmarks.crowding import CROWDS, NAME, QUEUE, insert
 from django_durable import store
 from django_durable.choices import OnDuplicate
 from django_durable.models import DeadLetter
+from django_durable.store import claiming
 from tests.kernel import world
 from tests.kernel.plans import Call, assert_seeks, explain, nodes, watched
 
@@ -282,3 +283,47 @@ def test_a_claim_beside_many_rows_takes_about_as_long_as_without(db: None) -> No
 def test_a_claim_beside_a_million_rows_is_within_its_bound(flags: list[str]) -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "claims.py"
     run_command([executable, script, *flags], check=True)
+
+
+def test_many_lanes_cost_a_claim_nothing_while_they_have_nothing(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    types = [f"other-{number}" for number in range(claiming.MANY_LANES)]
+    for number, name in enumerate(types):
+        insert(connection, 1, name=name, due="1 hour", series=number)
+    scope = store.Scope(frozenset({NAME, *types}))
+    claims = store.Claims(scope, world.owner())
+    # Every look counts as slow, and is followed by a rest that this test ends.
+    monkeypatch.setattr(claiming, "SLOW_LOOK", 0.0)
+    monkeypatch.setattr(claiming, "PAUSE_FACTOR", 10**6)
+    enqueue(2)
+    assert len(look_and_claim(claims, 1)) == 1
+    with watched() as calls:
+        assert len(claims.claim(connection, 1)) == 1
+    ((_name, params),) = [call for call in calls if call[0] == "claim"]
+    assert len(params["lanes"]) == 1
+
+    # What gave something of late is looked at; a lane that sleeps has to wait for the full look.
+    enqueue(1)
+    world.enqueue(types[0], queue_name=QUEUE)
+    assert [claim.name for claim in claims.claim(connection, 2)] == [NAME]
+    assert claims.incomplete
+    assert claims.full_from > time.monotonic()
+    monkeypatch.setattr(claims, "_rest_until", 0.0)
+    assert [claim.name for claim in claims.claim(connection, 2)] == [types[0]]
+
+
+def test_a_lane_wakes_when_its_first_job_falls_due(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    types = [f"other-{number}" for number in range(claiming.MANY_LANES)]
+    for number, name in enumerate(types):
+        insert(connection, 1, name=name, due="1 hour" if number else "4 seconds", series=number)
+    claims = store.Claims(store.Scope(frozenset(types)), world.owner())
+    monkeypatch.setattr(claiming, "SLOW_LOOK", 0.0)
+    monkeypatch.setattr(claiming, "PAUSE_FACTOR", 10**6)
+    assert look_and_claim(claims, 1) == []
+    end = time.monotonic() + 20
+    while not (claimed := claims.claim(connection, 1)):
+        assert time.monotonic() < end
+    assert claimed[0].name == types[0]
