@@ -14,9 +14,12 @@ from tests.workerapp import jobs, tasks
 
 # The points of a run, and the statements that a child makes while it runs these jobs.
 POINTS = [
+    "claim",
     "after_claim",
     "before_record",
-    "claim",
+    "after_record",
+    "COMMIT in recorder",
+    "COMMITTED in recorder",
     "record_success",
     "record_failure",
     "give_back",
@@ -34,6 +37,11 @@ MORE_POINTS = [
     "lock_requested",
     "take_hooks",
     "take_hooks:3",
+    "before_record:3",
+    "after_record:3",
+    "record_success:2",
+    "COMMIT in recorder:3",
+    "COMMITTED in recorder:3",
 ]
 
 

@@ -1,8 +1,16 @@
-"""The app: a worker that is given a folder notes the Django signals of the package in it."""
+"""The app: a worker that is given a folder notes the Django signals of the package in it.
+
+One that is to die at a commit, by `DURABLE_FAULT`, names the thread: `COMMIT in recorder` just before
+it, `COMMITTED in recorder` just after.
+"""
 
 import os
+import threading
 
 from django.apps import AppConfig
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_durable import faults
 
 
 class WorkerAppConfig(AppConfig):
@@ -15,3 +23,13 @@ class WorkerAppConfig(AppConfig):
             from tests.workerapp.receivers import note_signals
 
             note_signals(folder)
+        if os.environ.get("DURABLE_FAULT", "").startswith("COMMIT"):
+            commit = BaseDatabaseWrapper._commit
+
+            def reach_commit(self: BaseDatabaseWrapper) -> None:
+                thread = threading.current_thread().name
+                faults.reach(f"COMMIT in {thread}")
+                commit(self)
+                faults.reach(f"COMMITTED in {thread}")
+
+            BaseDatabaseWrapper._commit = reach_commit  # type: ignore[method-assign]
