@@ -10,8 +10,8 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.conf import conf
-from django_durable.inspection import missing_migrations
-from django_durable.worker.loops import OUTAGE, Outage
+from django_durable.inspection import missing_migrations, queue_counts
+from django_durable.worker.loops import OUTAGE, Outage, logger
 from django_durable.worker.options import WorkerOptions
 
 # What a server says that refuses connections for now; any other refusal is final.
@@ -35,6 +35,7 @@ def wait_for_database(options: WorkerOptions) -> str | None:
         while True:
             try:
                 version = _look(connections[conf.database])
+                _warn_of_unknown_queues(options)
             except OUTAGE as error:
                 if _is_final(error):
                     raise CommandError(
@@ -69,6 +70,21 @@ def _look(wrapper: BaseDatabaseWrapper) -> str:
             f"The database lacks {missing} migrations of durable; run: manage.py migrate"
         )
     return version
+
+
+def _warn_of_unknown_queues(options: WorkerOptions) -> None:
+    """Say that a queue has nothing to do with anything; its first job may be yet to come."""
+    if not options.queues:
+        return
+    known = {counts.name for counts in queue_counts(limit=1)}
+    unknown = [name for name in options.queues if name not in known]
+    if unknown:
+        logger.warning(
+            "No job type, row or unfinished job has the queue %s; the worker waits for its jobs."
+            " Known: %s",
+            ", ".join(unknown),
+            ", ".join(sorted(known)) or "none",
+        )
 
 
 def _is_final(error: BaseException) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 
 import pytest
 
 from django_durable.models import Job, Worker
-from tests.processes.harness import fresh, is_alive, status_of, wait_for, wait_for_status
+from tests.processes.harness import fresh, is_alive, status_of, wait_for, wait_for_end
 from tests.workerapp import jobs
 
 SOON = 20
@@ -161,19 +162,27 @@ def test_a_worker_whose_child_is_frozen_stops_at_the_timeout(start, notes, folde
     assert (status_of(job), fresh(job).attempt) == (Job.Status.READY, 0)
 
 
-@pytest.mark.stress
-def test_a_stop_at_any_moment_after_the_start_strands_nothing(start, folder, queue):
-    import random
-
+@pytest.mark.parametrize("times", [8, pytest.param(200, marks=pytest.mark.stress)])
+def test_a_stop_at_any_moment_after_the_start_strands_nothing(start, notes, folder, queue, times):
     made = [jobs.work.using(queue_name=queue).enqueue(folder, str(n), 0.02) for n in range(400)]
-    for _ in range(200):
+    for number in range(times):
         worker = start("--lease", "60s", "--concurrency", "4")
-        wait_for("a child", worker.children)
-        pause = random.random() * 1.5  # noqa: S311
-        with_deadline = time.monotonic() + pause
-        wait_for("the moment", lambda end=with_deadline: time.monotonic() > end)
-        worker.stop()
+        ran = len(notes.read("start"))
+        # From the start of the command, of a child, and of the first job on.
+        began = [lambda: True, worker.children, lambda ran=ran: len(notes.read("start")) > ran]
+        if number % 3 < 2 or len(notes.read("end")) < len(made):
+            wait_for("the start", began[number % 3])
+        moment = time.monotonic() + random.random() * 0.3  # noqa: S311
+        wait_for("the moment", lambda moment=moment: time.monotonic() > moment)
+        if number % 3:
+            worker.stop()
+        else:
+            # Before it could say what it does at a signal, the signal ends it.
+            worker.send(signal.SIGTERM)
+            assert worker.wait() in (0, -signal.SIGTERM)
+            assert not worker.family()
         assert not Job.objects.in_queue(queue).running().exists()
     start()
-    for job in made:
-        assert wait_for_status(job, Job.Status.SUCCESSFUL).attempt == 1
+    for job in wait_for_end(*made):
+        assert (job.status, job.attempt) == (Job.Status.SUCCESSFUL, 1)
+    assert len(notes.read("end")) == len(made)

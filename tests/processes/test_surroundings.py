@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_durable.models import Job
+from django_durable.models import Job, Queue
 from tests.processes.harness import wait_for, wait_for_end
 from tests.workerapp import jobs
 
@@ -43,10 +43,22 @@ def test_a_worker_with_few_descriptors_runs_all_its_jobs(start, notes, folder, q
     worker.stop()
 
 
-def test_a_worker_of_an_unknown_queue_waits_for_it(start, queue):
-    worker = start(f"--queue-name={queue}-later").wait_until_ready()
+def test_a_worker_of_an_unknown_queue_says_so_and_waits_for_it(start, queue):
+    worker = start(f"--queue-name={queue}-later,default").wait_until_ready()
+    said = worker.wait_for_line(f"unfinished job has the queue {queue}-later;")
+    assert "Known: default" in said
 
     job = jobs.echo.using(queue_name=f"{queue}-later").enqueue("first of its queue")
 
     assert job.result(SOON) == "first of its queue"
+    worker.stop()
+
+
+def test_nothing_is_said_of_queues_that_a_row_or_a_job_has(start, queue):
+    jobs.echo.using(queue_name=queue).enqueue(1)
+    Queue.objects.create(name=f"{queue}-row")
+    worker = start(f"--queue-name={queue},{queue}-row").wait_until_ready()
+
+    assert jobs.echo.using(queue_name=queue).enqueue(2).result(SOON) == 2
+    assert "has the queue" not in worker.log
     worker.stop()

@@ -1,7 +1,7 @@
 """The app: a worker that is given a folder notes the Django signals of the package in it.
 
-One that is to die at a commit, by `DURABLE_FAULT`, names the thread: `COMMIT in recorder` just before
-it, `COMMITTED in recorder` just after.
+One that is to die at a commit, by `DURABLE_FAULT`, names the thread: `COMMIT in recorder` just
+before it, `COMMITTED in recorder` just after.
 """
 
 import os
