@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.db import reset_queries
 from django.dispatch import Signal
 
 from django_durable import signals, store
@@ -172,6 +173,8 @@ class Announcer:
                 logger.exception("A signal could not be sent")
                 connections.drop()
             self._waiting.popleft()
+            # With DEBUG, Django keeps the text of every query; there may be thousands in this step.
+            reset_queries()
         pause = self._keep_up() if self._hooks else None
         if pause is None or pause > SWEEPING:
             # It is needed seldom, so that it is not one of those that a worker holds.

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, reset_queries
 
 from django_durable import store
 from django_durable.worker import answers, connections
@@ -114,6 +114,8 @@ class Loop:
                 try:
                     pause = self._step()
                     outage.passed()
+                    # With DEBUG, Django keeps the text of every query.
+                    reset_queries()
                 except OUTAGE as error:
                     pause = outage.failed(error)
                 except Exception:

@@ -1,0 +1,48 @@
+"""The memory of a worker over many jobs, with the debugging of Django, which keeps all queries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from django_durable.models import Job
+from tests.processes.harness import wait_for
+from tests.workerapp import jobs
+
+ROUND = 5000
+
+
+def weight(worker) -> float:
+    """Return the proportional set size of a worker's processes, in MiB."""
+    total = 0
+    for pid in worker.family():
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total / 1024
+
+
+def run_many(queue, count: int) -> None:
+    """Run so many jobs: plain ones, async ones, ones that use the database, and failing ones."""
+    kinds = [(jobs.echo, ("x" * 100,)), (jobs.async_noop, ()), (jobs.session, ())]
+    for job_type, args in kinds:
+        job_type.using(queue_name=queue).enqueue_many([(args, {})] * (count // 4))
+    jobs.raising.using(queue_name=queue).enqueue_many([(("ValueError",), {})] * (count // 4))
+    left = Job.objects.in_queue(queue).exclude(status__in=["SUCCESSFUL", "DEAD"])
+    wait_for("the jobs to end", lambda: not left.exists(), patience=200)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("rounds", [1, pytest.param(10, marks=pytest.mark.stress)])
+def test_memory_is_flat_over_many_jobs(start, queue, rounds):
+    worker = start("-v", "0", "--no-reload", "--concurrency", "8", DEBUG="true")
+    # What a backlog of this size takes, it takes once.
+    run_many(queue, ROUND)
+    before = weight(worker)
+
+    for _ in range(rounds):
+        run_many(queue, ROUND)
+
+    after = weight(worker)
+    assert after <= 1.05 * before, f"{before:.1f} MiB before, {after:.1f} after"
+    worker.stop()
