@@ -35,7 +35,7 @@ class PayloadText(forms.Field):
     widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
 
     def __init__(self, kind: type[Any] | None = None, **options: Any) -> None:
-        super().__init__(required=False, **options)
+        super().__init__(required=False, initial=kind, **options)
         self._kind = kind
 
     def prepare_value(self, value: Any) -> Any:

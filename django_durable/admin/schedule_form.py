@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
@@ -12,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from django_durable import payloads, schedules
 from django_durable.admin.form_fields import DurationText, PayloadText
 from django_durable.conf import conf
+from django_durable.cron import Cron
 from django_durable.jobtypes import registry
 from django_durable.models import Schedule
 
@@ -20,13 +22,13 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
     """Check a schedule as its declaration in code is checked."""
 
     every = DurationText(
-        label=_("every"), required=False, help_text=_("In place of a cron expression: 15m, 2h, …")
+        label=_("Every"), required=False, help_text=_("In place of a cron expression: 15m, 2h, …")
     )
     jitter = DurationText(
-        label=_("jitter"), required=False, help_text=_("Each run lies up to so much off its time.")
+        label=_("Jitter"), required=False, help_text=_("Each run lies up to so much off its time.")
     )
-    args = PayloadText(list, label=_("arguments"), help_text=_("A JSON list"))
-    kwargs = PayloadText(dict, label=_("keyword arguments"), help_text=_("A JSON object"))
+    args = PayloadText(list, label=_("Arguments"), help_text=_("A JSON list"))
+    kwargs = PayloadText(dict, label=_("Keyword arguments"), help_text=_("A JSON object"))
 
     class Meta:
         model = Schedule
@@ -54,17 +56,34 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
             raise ValidationError(gettext("There is no job type of this name."))
         return name
 
+    def clean_cron(self) -> str | None:
+        """Refuse what is no cron expression."""
+        cron: str | None = self.cleaned_data["cron"]
+        if cron:
+            self._ask("cron", Cron, cron, "UTC")
+        return cron
+
+    def clean_timezone(self) -> str:
+        """Refuse what is no time zone."""
+        timezone: str = self.cleaned_data["timezone"]
+        self._ask("timezone", Cron, "@daily", timezone)
+        return timezone
+
     def clean(self) -> dict[str, Any]:
-        """Refuse a wrong rule, and arguments that the job type does not take."""
+        """Refuse a wrong rule, and arguments that the job type does not take: both at once."""
         values = super().clean() or self.cleaned_data
-        if self.errors:
-            return values
-        try:
-            schedules.make_rule(**{name: values[name] for name in schedules.RULE_FIELDS})
-            self._check_call(values)
-        except (TypeError, ValueError) as error:
-            raise ValidationError(str(error)) from error
+        if not self.errors.keys() & set(schedules.RULE_FIELDS):
+            rule = {name: values[name] for name in schedules.RULE_FIELDS}
+            self._ask(None, schedules.make_rule, **rule)
+        if not self.errors.keys() & {"job_name", "args", "kwargs"}:
+            self._ask(None, self._check_call, values)
         return values
+
+    def _ask(self, field: str | None, check: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        try:
+            check(*args, **kwargs)
+        except (TypeError, ValueError) as error:
+            self.add_error(field, ValidationError(str(error)))
 
     def _check_call(self, values: dict[str, Any]) -> None:
         job_type = registry.find(values["job_name"])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from django_durable import job
 from django_durable.models import Job, Schedule
 from tests.admin.conftest import StaffMaker
 from tests.admin.world import ESCAPED, SCRIPT, act, charge, hostile, logged, told, url
@@ -31,6 +32,11 @@ FORM = {
     "args": "[1, 2]",
     "kwargs": '{"tenant": 7}',
 }
+
+
+@job(name="shown.idle")
+def idle() -> None:
+    """Take no arguments."""
 
 
 def add(client: Client, **changed: Any) -> Any:
@@ -76,6 +82,29 @@ def test_a_wrong_rule_is_an_error_of_the_form(
     assert said in response.content.decode()
     assert SCRIPT not in response.content.decode()
     assert not Schedule.objects.exists()
+
+
+def test_the_form_takes_what_it_offers(root: Client) -> None:
+    form = root.get(url("add", model="schedule")).context["adminform"].form
+    assert (form["args"].value(), form["kwargs"].value()) == ("[]", "{}")
+    offered = {"args": form["args"].value(), "kwargs": form["kwargs"].value()}
+    assert add(root, **offered, job_name=hostile.name).status_code == 302
+    row = Schedule.objects.get()
+    assert (row.args, row.kwargs) == ([], {})
+
+
+def test_all_errors_are_shown_at_once(root: Client) -> None:
+    wrong = {"cron": "every day", "timezone": "Mars/Olympus", "args": "[1", "kwargs": "1"}
+    form = add(root, **wrong).context["adminform"].form
+    assert set(form.errors) == {"cron", "timezone", "args", "kwargs"}
+    form = add(root, cron="", job_name="shown.idle", args="[1]").context["adminform"].form
+    assert len(form.non_field_errors()) == 2
+
+
+def test_labels_begin_alike(root: Client) -> None:
+    form = root.get(url("add", model="schedule")).context["adminform"].form
+    labels = [str(field.label) for field in form]
+    assert labels == [label[0].upper() + label[1:] for label in labels]
 
 
 def test_two_schedules_of_a_job_type_differ_in_name(root: Client) -> None:
