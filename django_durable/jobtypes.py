@@ -323,6 +323,17 @@ class JobType:
         options: Options = cached[1]
         return options
 
+    @property
+    def takes_context(self) -> bool:
+        """Tell whether the first parameter is the `JobContext`.
+
+        Declarations ask, while modules are imported: what is wrong with `DURABLE_DEFAULTS` is left
+        to the system check, which says it in a sentence.
+        """
+        defaults: object = conf.defaults
+        given = {**defaults, **self.given} if isinstance(defaults, Mapping) else self.given
+        return given.get("takes_context", DEFAULTS.takes_context) is True
+
     @cached_property
     def _call(self) -> Call:
         return Call(self)

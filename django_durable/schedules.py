@@ -61,19 +61,21 @@ class Declaration:
             **{name: getattr(self, name) for name in RULE_FIELDS if name != "timezone"},
             timezone=self.timezone or "UTC",
         )
-        options = self.job_type.options
+        takes_context = self.job_type.takes_context
         payloads.bind_arguments(
-            self.job_type.func, self.args, dict(self.kwargs), takes_context=options.takes_context
+            self.job_type.func, self.args, dict(self.kwargs), takes_context=takes_context
         )
         self._texts()
 
     def _texts(self) -> tuple[str, str]:
-        takes_context = self.job_type.options.takes_context
+        takes_context = self.job_type.takes_context
+        # A wrong setting is for the system check to tell, not for the module that declares.
+        limit: object = conf.max_payload
         return payloads.encode_arguments(
             self.args,
             dict(self.kwargs),
             names=payloads.argument_names(self.job_type.func, takes_context=takes_context),
-            limit=conf.max_payload,
+            limit=limit if isinstance(limit, int) else None,
         )
 
     @property

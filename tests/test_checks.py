@@ -1,6 +1,10 @@
 """System checks: each wrong setting has its id, what is wrong and what to do."""
 
+import os
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +18,9 @@ from django.test import override_settings
 from django_durable import checks
 from django_durable.backoff import Backoff
 from django_durable.checks import check_engines, check_server, check_settings
+from tests.contract.committed import database_url
 
+CHECKOUT = Path(__file__).parent.parent
 SECOND = timedelta(seconds=1)
 
 
@@ -219,3 +225,34 @@ def test_registered_checks_run_with_all_others() -> None:
         assert check_server in registry.registered_checks
     finally:
         registry.registered_checks = before
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("command", [["check"], ["durable", "status"], ["worker", "--batch"]])
+def test_wrong_settings_are_told_as_such_where_code_declares_schedules(
+    command: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "declaring").mkdir()
+    (tmp_path / "declaring" / "__init__.py").touch()
+    (tmp_path / "declaring" / "jobs.py").write_text(
+        "from django_durable import job, schedule\n\n"
+        "@schedule(cron='@daily')\n@job\ndef work(): ...\n"
+    )
+    (tmp_path / "declaring" / "urls.py").write_text("import declaring.jobs\n\nurlpatterns = []\n")
+    (tmp_path / "wrong.py").write_text(
+        "from tests.settings import *\n\nINSTALLED_APPS = [*INSTALLED_APPS, 'declaring']\n"
+        "ROOT_URLCONF = 'declaring.urls'\nDURABLE_MAX_PAYLOAD = '1 MB'\n"
+        "DURABLE_DEFAULTS = {'max_attempts': 0, 'x': 1}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "manage.py", *command, "--pythonpath", tmp_path, "--settings", "wrong"],
+        cwd=CHECKOUT,
+        env={**os.environ, "DATABASE_URL": database_url()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("(durable.E010)") == 2
+    assert done.stderr.count("(durable.E005)") == 1
