@@ -11,7 +11,7 @@ from django_durable.inspection.counting import (
     status_counts,
     summary,
 )
-from django_durable.inspection.health import missing_migrations, problems
+from django_durable.inspection.health import missing_migrations, problems, undefined
 from django_durable.inspection.history import Entry, timeline, with_errors
 from django_durable.inspection.liveness import WorkerState, is_alive, with_liveness, worker_states
 
@@ -29,6 +29,7 @@ __all__ = [
     "status_counts",
     "summary",
     "timeline",
+    "undefined",
     "with_errors",
     "with_liveness",
     "worker_states",

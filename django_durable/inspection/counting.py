@@ -48,8 +48,11 @@ class Summary:
 
     @property
     def slots_used(self) -> int:
-        """Return how many jobs run, those of a worker that has just died included."""
-        return self.jobs[JobStatus.RUNNING]
+        """Return how many slots hold a run, those of a worker that has just died included.
+
+        A job is RUNNING until its end is recorded, but leaves its slot as soon as it has returned.
+        """
+        return min(self.jobs[JobStatus.RUNNING], sum(state.worker.slots for state in self.workers))
 
     @property
     def slots_total(self) -> int:

@@ -15,6 +15,7 @@ from django_durable import store
 from django_durable.durations import format_duration
 from django_durable.inspection.blocking import lacking
 from django_durable.inspection.liveness import with_liveness
+from django_durable.jobtypes import registry
 from django_durable.models import DeadLetter, Queue, Schedule, Worker
 from django_durable.store.base import rows
 
@@ -61,6 +62,17 @@ def problems(
         *_some(_broken()),
         *_dead(max_dead),
     ]
+
+
+def undefined() -> list[str]:
+    """Return which due jobs are of types that this project does not define, a sentence each."""
+    due = [Due(*row) for row in rows(store.connection(), "count_lanes", reach=REACH)]
+    return _some(
+        f"{_jobs(each.number, [each])} of {each.name} in queue {each.queue_name!r} left alone:"
+        " this project defines no such job type; is its app in INSTALLED_APPS?"
+        for each in due
+        if registry.find(each.name) is None
+    )
 
 
 def _jobs(number: int, counted: list[Due]) -> str:

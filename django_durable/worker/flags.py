@@ -26,13 +26,20 @@ def duration(text: str) -> float:
 
 
 def names(values: list[str]) -> tuple[str, ...]:
-    """Read a flag that may be repeated and may hold commas; `*` and nothing mean all."""
+    """Read a flag that may be repeated and may hold commas; `*` means all, as no flag does."""
     found = [name.strip() for value in values for name in value.split(",")]
     return () if "*" in found else tuple(dict.fromkeys(name for name in found if name))
 
 
+def given(text: str) -> str:
+    """Refuse a flag without a value, which a variable that is not set may leave behind."""
+    if not text.replace(",", "").strip():
+        raise argparse.ArgumentTypeError("it has no value; is a variable not set?")
+    return text
+
+
 def _list(metavar: str, text: str) -> dict[str, Any]:
-    return {"action": "append", "default": [], "metavar": metavar, "help": text}
+    return {"action": "append", "type": given, "default": [], "metavar": metavar, "help": text}
 
 
 def _time(default: float | None, text: str) -> dict[str, Any]:
@@ -93,7 +100,10 @@ FLAGS: dict[tuple[str, ...], dict[str, Any]] = {
         "action": "store_false",
         "help": "Rescue nothing and call no hooks; delayed jobs still start.",
     },
-    ("--name",): {"default": "", "help": "Name the worker. Default: host and process id."},
+    ("--name",): {
+        "type": given,
+        "help": "Name the worker. Default: host and process id.",
+    },
     ("--database",): {
         "metavar": "ALIAS",
         "help": "Use this database instead of DURABLE_DATABASE.",
@@ -135,6 +145,8 @@ def read_flags(flags: dict[str, Any]) -> WorkerOptions:
         reload=(settings.DEBUG if reload is None else reload) and not flags["batch"],
         **{name: flags[name] for name in same},
     )
+    if flags["batch"] and reload:
+        raise CommandError("--reload is for a worker that stays; it has no use with --batch.")
     _check(options)
     return options
 

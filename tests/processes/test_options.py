@@ -284,3 +284,27 @@ def test_two_workers_of_one_name_are_two(start, queue):
     job = jobs.echo.using(queue_name=queue).enqueue("alive")
     assert job.result(SOON) == "alive"
     assert twins.get().pid == second.pid
+
+
+def test_a_batch_says_what_it_left_alone(start, queue):
+    job = jobs.echo.using(queue_name=queue).enqueue(1)
+    Job.all_objects.filter(pk=job.pk).update(name="gone.echo")
+
+    worker = start("--batch")
+
+    assert worker.wait() == 0
+    assert f"1 job of gone.echo in queue '{queue}' left alone: this project defines" in worker.log
+
+
+@pytest.mark.parametrize(
+    "flag", ["--queue-name=", "--exclude-queue=", "--job=,", "--capability= ", "--name="]
+)
+def test_a_flag_without_a_value_is_refused(start, flag):
+    worker = start("--queue-name=*", flag)
+
+    assert worker.wait() == 2
+    assert "is a variable not set?" in worker.log
+
+
+def test_a_batch_does_not_reload(start):
+    assert "no use with --batch" in refused(start("--batch", "--reload"))

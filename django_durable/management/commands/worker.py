@@ -12,7 +12,7 @@ import django
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
 
-from django_durable import __version__
+from django_durable import __version__, inspection
 from django_durable.conf import conf
 from django_durable.discovery import autodiscover
 from django_durable.durations import format_duration
@@ -70,6 +70,9 @@ class Command(BaseCommand):
         code = Supervisor(options, card).run()
         if code:
             sys.exit(code)
+        if options.batch:
+            for sentence in inspection.undefined():
+                say(f"{sentence}\n")
 
     def _greet(self, options: WorkerOptions, version: str) -> None:
         settings = connections[conf.database].settings_dict

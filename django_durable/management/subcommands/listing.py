@@ -86,6 +86,7 @@ class Workers(Subcommand):
     """Show the workers, or ask some to stop."""
 
     name = "workers"
+    _asked = False
     help = "List the workers, the living first; or ask some of them to stop."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -102,6 +103,7 @@ class Workers(Subcommand):
     def run(self, options: dict[str, Any]) -> Report:
         """Read them; or ask, and read those that were asked."""
         names: list[str] = options["drain"]
+        self._asked = bool(names)
         if not names:
             return Report([_worker(state) for state in inspection.worker_states()])
         meant = [state.worker for state in inspection.worker_states() if state.alive]
@@ -116,7 +118,8 @@ class Workers(Subcommand):
 
     def show(self, document: Any, page: Page) -> None:
         """Write a table."""
-        _show_workers(document, page)
+        if document or not self._asked:
+            _show_workers(document, page)
 
 
 def _worker(state: inspection.WorkerState) -> dict[str, Any]:
