@@ -129,6 +129,30 @@ def test_connections_stay_within_the_formula(start, notes, folder, queue, age, l
         wait_for("the baseline", lambda: sessions() - base <= 3 + 2)
 
 
+@pytest.mark.parametrize("age", [0, 600], ids=["connecting anew", "persistent"])
+@pytest.mark.parametrize("count", [100, pytest.param(4000, marks=pytest.mark.stress)])
+def test_connections_stay_within_the_formula_for_mixed_jobs_in_two_children(
+    start, queue, age, count
+):
+    url = database_url(query=f"conn_max_age={age}")
+    base = sessions()
+    worker = start(*("--processes", "2", "--concurrency", str(SLOTS), "-v", "0"), DATABASE_URL=url)
+    kinds = [jobs.session, jobs.async_session, jobs.echo]
+    for kind in kinds:
+        args = (1,) if kind is jobs.echo else ()
+        kind.using(queue_name=queue).enqueue_many([(args, {})] * count)
+    living = Job.objects.in_queue(queue).exclude(status="SUCCESSFUL")
+    most = 0
+    while living.exists():
+        most = max(most, sessions())
+
+    # One for async code is counted among the slots.
+    assert most - base <= 2 * (SLOTS + 3) + 2
+    wait_for("the baseline", lambda: sessions() - base <= 2 * (SLOTS if age else 0) + 2 * 3 + 2)
+    worker.stop()
+    wait_for("the end of all", lambda: sessions() <= base)
+
+
 def test_a_message_of_5_mb_and_a_job_after_it(worker):
     job = shared(jobs.raising).enqueue("long message")
 

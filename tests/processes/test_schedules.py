@@ -8,8 +8,11 @@ import threading
 import time
 from collections import Counter
 from datetime import timedelta
+from io import StringIO
 
 import pytest
+from django.core.management import call_command
+from django.db import connection
 from django.db.models import F
 
 from django_durable.models import Job, Schedule
@@ -108,14 +111,42 @@ def test_a_frozen_worker_makes_up_for_what_it_missed_once(start):
     assert late.scheduled_for == row.next_run_at
 
 
-def test_schedules_that_are_edited_all_the_time_stop_no_other(start):
+@pytest.mark.parametrize("every", [2, pytest.param(60, marks=pytest.mark.stress)])
+def test_a_worker_that_is_frozen_over_ticks_makes_one_late_run(start, every):
+    worker = start("--poll-interval", "0.1").wait_until_ready()
+    rule = {"cron": "* * * * *"} if every == 60 else {"every": timedelta(seconds=every)}
+    row = jobs.noop.schedule("ticking", **rule)
+    wait_for("the first tick", row.jobs.exists, patience=90)
+    known = row.jobs.count()
+    worker.send_all(signal.SIGSTOP)
+    pass_time(2.2 * every)
+    frozen = nominal_times(row)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement_timestamp()")
+        (thawed,) = cursor.fetchone()
+    worker.send_all(signal.SIGCONT)
+    wait_for("the late run", lambda: row.jobs.count() > known)
+
+    # Of those that were missed the newest alone runs, and the next ones come on time.
+    wait_for("the next one", lambda: row.jobs.count() >= known + 2, patience=90)
+    late = [moment for moment in nominal_times(row) if moment not in frozen and moment <= thawed]
+    assert len(late) == 1
+    assert thawed - late[0] < timedelta(seconds=every)
+
+
+@pytest.mark.parametrize(
+    "seconds", [3, pytest.param(60, marks=[pytest.mark.stress, pytest.mark.timeout(300)])]
+)
+def test_schedules_that_are_edited_all_the_time_stop_no_other(start, seconds):
     start("--poll-interval", "0.1").wait_until_ready()
     edited = jobs.noop.schedule("edited", cron="0 0 1 1 *")
     other = jobs.noop.schedule("other", every=SECOND)
-    for n in range(30):
-        Schedule.objects.filter(pk=edited.pk).update(cron=f"{n} {n % 24} * * *")
-        pass_time(0.1)
-    wait_for("the ticks", lambda: other.jobs.count() >= 3)
+    for n in range(seconds * 5):
+        Schedule.objects.filter(pk=edited.pk).update(cron=f"{n % 60} {n % 24} * * *")
+        pass_time(0.2)
+    wait_for("the ticks", lambda: other.jobs.count() >= seconds - 1)
+    times = nominal_times(other)
+    assert times == [times[0] + n * SECOND for n in range(len(times))]
     last = Schedule.objects.get(pk=edited.pk)
     wait_for(
         "the edit to count",
@@ -151,3 +182,17 @@ def test_batch_workers_fire_what_is_due_before_they_leave(start, queue):
     worker = start("--batch")
     assert worker.wait() == 0
     assert row.jobs.count() == 1
+
+
+def test_a_worker_of_other_job_types_shows_that_nobody_knows_one(start):
+    """As after a deployment whose code has the job type no longer."""
+    start("--poll-interval", "0.1").wait_until_ready()
+    gone = Schedule.objects.create(job_name="code.gone", name="nightly", every=HOUR, declared=True)
+    there = jobs.noop.schedule("there", every=HOUR)
+    wait_for("the other to run", there.jobs.exists)
+    wait_for("the words", lambda: Schedule.objects.get(pk=gone.pk).broken)
+    assert Schedule.objects.get(pk=gone.pk).broken == "no live worker knows the job type"
+    shown = StringIO()
+    call_command("durable", "schedules", stdout=shown)
+    assert "no live worker knows the job type" in shown.getvalue()
+    assert not gone.jobs.exists()

@@ -186,3 +186,29 @@ def test_a_stop_at_any_moment_after_the_start_strands_nothing(start, notes, fold
     for job in wait_for_end(*made):
         assert (job.status, job.attempt) == (Job.Status.SUCCESSFUL, 1)
     assert len(notes.read("end")) == len(made)
+
+
+@pytest.mark.parametrize("rounds", [2, pytest.param(10, marks=pytest.mark.stress)])
+def test_a_rolling_restart_under_load_runs_each_job_once(start, notes, folder, queue, rounds):
+    flags = ("--concurrency", "4", "--shutdown-timeout", "20s", "-v", "0")
+    workers = [start(*flags).wait_until_ready() for _ in range(3)]
+    kinds = (jobs.work, jobs.async_work)
+    made: list[Job] = []
+    for _ in range(rounds):
+        for number in range(3):
+            made += [
+                kinds[len(made) % 2]
+                .using(queue_name=queue)
+                .enqueue(folder, f"{len(made)}-{n}", 0.1)
+                for n in range(40)
+            ]
+            wait_for("work", Job.objects.in_queue(queue).running().exists)
+            workers[number].stop()
+            workers[number] = start(*flags)
+    ended = wait_for_end(*made, patience=60)
+    for worker in workers:
+        worker.stop()
+
+    assert {(job.status, job.attempt) for job in ended} == {(Job.Status.SUCCESSFUL, 1)}
+    # None was handed back half way, since each stop had time for what ran.
+    assert len(notes.read("start")) == len(notes.read("end")) == len(made)
