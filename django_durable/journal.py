@@ -118,14 +118,13 @@ class Journal:
             )
 
 
-def check_name(name: object) -> None:
-    """Refuse what can't name a checkpoint."""
+def check_name(name: object, of: str = "a checkpoint") -> None:
+    """Refuse what can't name a checkpoint or a signal."""
     if (
         not isinstance(name, str)
         or not 0 < len(name) <= LONGEST_NAME
         or _UNSTORABLE.search(name) is not None
     ):
         raise DurableError(
-            f"a checkpoint's name must be a text of 1 to {LONGEST_NAME} characters,"
-            f" not {name!r:.100}"
+            f"{of}'s name must be a text of 1 to {LONGEST_NAME} characters, not {name!r:.100}"
         )

@@ -181,7 +181,7 @@ def _ordinal_of(job: Job, from_step: str | None) -> int | None:
 
 def send_signal(job: Job, name: str, payload: Any) -> bool:
     """Send a job a named value; see `Job.signal`."""
-    check_name(name)
+    check_name(name, "a signal")
     db = _connection(job._state.db)
     text = payloads.encode(payload, where="the payload", limit=conf.max_payload)
     sent = store.send_signal(db, job.pk, name, text)

@@ -90,7 +90,7 @@ def wait_for_signal(
     if limit is not None and limit < 0:
         raise ValueError(f"timeout must not be negative: {timeout!r}")
     wanted = name if signal is None else signal
-    check_name(wanted)
+    check_name(wanted, "a signal")
     known = context.enter(StepKind.SIGNAL, name)
     if known is not None and known.is_final:
         return _answer(known, wanted)

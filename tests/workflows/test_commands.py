@@ -78,7 +78,7 @@ def test_signal_to_a_job_that_has_ended_is_not_delivered() -> None:
     [
         ([str(uuid4()), "word"], "no job has the id", 1),
         (["me", "word"], "not the id of a job", 1),
-        (["{job}", ""], "a checkpoint's name must be", 1),
+        (["{job}", ""], "a signal's name must be", 1),
         (["{job}", "word", "--payload", "NaN"], "nan, which JSON does not have", 1),
     ],
 )
