@@ -23,6 +23,7 @@ from django_durable.inspection import (
 )
 from django_durable.models import Attempt, Job, Queue, Worker
 from tests.by_hand import Hand, bear, beat, job_of, silence
+from tests.workflows.driving import AT_ONCE, go_one
 
 pytestmark = pytest.mark.django_db
 
@@ -81,6 +82,16 @@ def hasty():
 
 
 NAMES = [t.name for t in (plain, gpu, keyed, paired, flow, rated, tenant_call, hasty)]
+
+
+@workflow(name="inspected.winding", queue_name="inspected", backoff=AT_ONCE)
+def winding(context):
+    """Fail, then park."""
+    if context.attempt == 1:
+        raise ValueError("the first time")
+    context.step("one", str, 1)
+    context.start("kid", plain)
+    context.sleep("night", HOUR)
 
 
 @pytest.fixture
@@ -584,6 +595,41 @@ class TestTimeline:
         job = plain.enqueue()
         hand.kill(hand.take(), ValueError("no")).dead_letter.delete()
         assert self.story(job)[-1] == ("dead", "dead: its dead letter has been deleted")
+
+    def test_a_run_that_goes_on_after_a_wait_is_no_new_start(self, hand):
+        job = plain.using(max_attempts=2).enqueue()
+        other = Hand(plain.name, worker="other")
+        hand.park(hand.take(), wake_at=timezone.now() - HOUR)
+        other.fail(other.take(), ValueError("no"))
+        hand.succeed(hand.take())
+        assert self.story(job) == [
+            ("enqueued", "enqueued"),
+            ("started", "attempt 1 taken"),
+            ("resumed", "attempt 1 resumed by worker other"),
+            ("failed", "attempt 1 failed: ValueError: no"),
+            ("started", "attempt 2 taken by worker hand"),
+            ("succeeded", "succeeded"),
+        ]
+
+    def test_a_later_attempt_is_resumed_after_what_it_did(self, hand):
+        job = winding.enqueue()
+        go_one(winding)
+        go_one(winding)
+        Job.objects.filter(pk=job.pk).update(due_at=timezone.now() - HOUR)
+        job.steps.filter(kind="sleep").update(wake_at=timezone.now() - HOUR)
+        go_one(winding)
+        assert [
+            (event, re.sub(r"[0-9.]+ s$", "<n> s", text)) for event, text in self.story(job)
+        ] == [
+            ("enqueued", "enqueued"),
+            ("started", "attempt 1 taken by worker runner"),
+            ("failed", "attempt 1 failed: ValueError: the first time"),
+            ("step_succeeded", "step 'one' succeeded after <n> s"),
+            ("child_made", "child 'kid' made (job <id>)"),
+            ("resumed", "attempt 2 resumed by worker runner"),
+            ("step_succeeded", "sleep 'night' succeeded after <n> s"),
+            ("succeeded", "succeeded"),
+        ]
 
     def test_of_many_attempts_the_last_ones_are_told(self, hand):
         job = plain.using(max_attempts=None).enqueue()

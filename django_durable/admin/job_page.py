@@ -98,7 +98,10 @@ def _steps(site: Any, job: Job, seen: bool) -> dict[str, Any]:
 def _step_text(step: Step) -> str:
     if step.status == Step.Status.FAILED:
         return _short(f"{step.error_class}: {step.message}")
-    return _value(step.value) if step.status == Step.Status.SUCCEEDED else ""
+    if step.status == Step.Status.PENDING or step.kind == Step.Kind.CHILD:
+        # The value of a child is that of its job, which has a column.
+        return ""
+    return _value(step.value)
 
 
 def _value(value: Any) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from django.db.models import OuterRef, Subquery
 
-from django_durable.choices import AttemptOutcome, JobStatus, StepStatus
-from django_durable.models import Attempt, DeadLetter, Job
+from django_durable.choices import AttemptOutcome, JobStatus, StepKind
+from django_durable.models import Attempt, DeadLetter, Job, Step
 
 if TYPE_CHECKING:
     from django_durable.querysets import JobQuerySet
@@ -50,7 +50,14 @@ def with_errors(jobs: JobQuerySet) -> JobQuerySet:
 
 def timeline(job: Job, limit: int = 100) -> list[Entry]:
     """Return what happened to the job, oldest first, with its last `limit` failed attempts."""
-    entries = [*_birth(job), *_attempts(job, limit), *_steps(job), *_signals(job), *_end(job)]
+    steps = list(job.steps.order_by("ordinal").defer("value", "undo_call")[:MOST_STEPS])
+    entries = [
+        *_birth(job),
+        *_attempts(job, steps, limit),
+        *map(_step, steps),
+        *_signals(job),
+        *_end(job),
+    ]
     # The sort keeps the order of what happened at one moment.
     return sorted(entries, key=lambda entry: entry.at)
 
@@ -63,49 +70,77 @@ def _birth(job: Job) -> Iterator[Entry]:
         yield Entry(job.enqueued_at, "enqueued", f"enqueued as the replay of {letter.job_id}")
 
 
-def _attempts(job: Job, limit: int) -> Iterator[Entry]:
+def _attempts(job: Job, steps: Sequence[Step], limit: int) -> Iterator[Entry]:
     failed = list(Attempt.objects.filter(job=job).order_by("-number")[: limit + 1])
+    before = job.enqueued_at
     if len(failed) > limit:
         first = failed.pop()
-        yield Entry(
-            first.finished_at, "omitted", f"attempt {first.number} and those before are left out"
-        )
+        before = first.finished_at
+        yield Entry(before, "omitted", f"attempt {first.number} and those before are left out")
     for attempt in reversed(failed):
         if attempt.started_at is not None:
-            yield _started(attempt.started_at, attempt.number, attempt.worker)
+            yield from _claims(
+                job, steps, before, attempt.started_at, attempt.number, attempt.worker
+            )
+        before = attempt.finished_at
         error = ": ".join(part for part in (attempt.error_class, attempt.message) if part)
         ending = f"attempt {attempt.number} {ENDINGS[attempt.outcome]}"
-        yield Entry(attempt.finished_at, attempt.outcome, f"{ending}: {error}" if error else ending)
+        yield Entry(before, attempt.outcome, f"{ending}: {error}" if error else ending)
     # The latest attempt has a row of its own only once it has failed.
     latest_failed = bool(failed) and failed[0].number == job.attempt
     if job.attempt and job.claimed_at is not None and not latest_failed:
-        yield _started(job.claimed_at, job.attempt, job.worker or "")
+        yield from _claims(
+            job, steps, before, job.claimed_at, job.attempt, job.worker or "", is_latest=True
+        )
 
 
-def _steps(job: Job) -> Iterator[Entry]:
-    for step in job.steps.order_by("ordinal").defer("value", "undo_call")[:MOST_STEPS]:
-        what = f"{step.kind} {step.name!r}"
-        if step.status == StepStatus.PENDING:
-            until = f" until {step.wake_at:%Y-%m-%d %H:%M:%S} UTC" if step.wake_at else ""
-            yield Entry(step.started_at, "waiting", f"{what} waits{until}")
-        elif step.finished_at is not None:
-            took = (step.finished_at - step.started_at).total_seconds()
-            error = f": {step.error_class}: {step.message}" if step.error_class else ""
-            yield Entry(
-                step.finished_at,
-                f"step_{step.status}",
-                f"{what} {step.status} after {took:.3f} s{error}",
-            )
+def _claims(
+    job: Job,
+    steps: Sequence[Step],
+    before: datetime,
+    at: datetime,
+    number: int,
+    worker: str,
+    *,
+    is_latest: bool = False,
+) -> Iterator[Entry]:
+    """Tell of the last claim of an attempt, which alone is stored, and when the first one was.
+
+    `before` is when the attempt before it ended. The first claim of the job is known, without its
+    worker; that others went before shows in what they did.
+    """
+    by = f" by worker {worker}" if worker else ""
+    goes_on = (is_latest and job.resumed and job.status == JobStatus.RUNNING) or any(
+        moment is not None and before < moment < at
+        for step in steps
+        for moment in (step.started_at, step.finished_at)
+    )
+    if number == 1 and job.started_at is not None and job.started_at < at:
+        goes_on = True
+        yield Entry(job.started_at, "started", f"attempt {number} taken")
+    if goes_on:
+        yield Entry(at, "resumed", f"attempt {number} resumed{by}")
+    else:
+        yield Entry(at, "started", f"attempt {number} taken{by}")
+
+
+def _step(step: Step) -> Entry:
+    what = f"{step.kind} {step.name!r}"
+    if step.finished_at is None:
+        until = f" until {step.wake_at:%Y-%m-%d %H:%M:%S} UTC" if step.wake_at else ""
+        return Entry(step.started_at, "waiting", f"{what} waits{until}")
+    if step.kind == StepKind.CHILD:
+        job = f" (job {step.child_id})" if step.child_id else ""
+        return Entry(step.finished_at, "child_made", f"{what} made{job}")
+    took = (step.finished_at - step.started_at).total_seconds()
+    error = f": {step.error_class}: {step.message}" if step.error_class else ""
+    text = f"{what} {step.status} after {took:.3f} s{error}"
+    return Entry(step.finished_at, f"step_{step.status}", text)
 
 
 def _signals(job: Job) -> Iterator[Entry]:
     for signal in job.signals.order_by("received_at").defer("payload")[:MOST_STEPS]:
         yield Entry(signal.received_at, "signal", f"signal {signal.name!r} received")
-
-
-def _started(at: datetime, number: int, worker: str) -> Entry:
-    by = f" by worker {worker}" if worker else ""
-    return Entry(at, "started", f"attempt {number} taken{by}")
 
 
 def _end(job: Job) -> Iterator[Entry]:

@@ -257,10 +257,23 @@ class TestCheckpoints:
         assert "durable-steps" not in text
         assert "durable-signals" not in text
 
+    def test_a_child_shows_its_job_in_place_of_a_value(self, root: Client) -> None:
+        job = bearing.enqueue()
+        go(bearing)
+        (row,) = root.get(url("change", job.pk)).context["steps"]
+        assert str(job.children.get().pk) in row["child"]
+        assert row["value"] == ""
+
     def test_a_failed_step_shows_its_error(self, root: Client) -> None:
         job = failing.enqueue()
         go(failing)
         assert "PermanentFailure: no way" in page(root, "change", job)
+
+
+@workflow(name="shown.bearing", queue_name="shown")
+def bearing(context: JobContext) -> None:
+    """Have a child."""
+    context.start("kid", charge)
 
 
 @workflow(name="shown.failing", queue_name="shown")
