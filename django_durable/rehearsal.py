@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from asgiref.sync import async_to_sync
-from django.db import transaction
+from django.db import InternalError, transaction
 
 from django_durable import payloads, store
 from django_durable.choices import FINISHED, JobStatus, StepKind, StepStatus
@@ -27,6 +27,10 @@ from django_durable.waiting import results_of
 
 if TYPE_CHECKING:
     from django_durable.querysets import JobQuerySet
+
+
+# What PostgreSQL says to a write where none may be.
+READ_ONLY_TRANSACTION = "25006"
 
 
 class EndOfHistory(StopRun):
@@ -52,6 +56,21 @@ class Rehearsal(JobContext):
         super().__init__(claim, job_type, None)
         self.order: list[tuple[str, str]] = []
         self.ended_at = ""
+        self.refused_write = ""
+
+    def watch(self, execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+        """Let the database execute a statement; one that it refuses as a write ends the run.
+
+        Goes round every statement of the function. What it did after that would say nothing.
+        """
+        try:
+            return execute(sql, params, many, context)
+        except InternalError as error:
+            if getattr(error.__cause__, "sqlstate", None) != READ_ONLY_TRANSACTION:
+                raise
+            self.refused_write = str(error).strip().partition("\n")[0]
+            self._end("a write to the database")
+            raise
 
     def enter(self, kind: StepKind, name: str) -> Known | None:
         """Return what is recorded, or end."""
@@ -121,8 +140,15 @@ def _check(job: Job, job_type: JobType) -> list[Finding]:
     # which refuses verbs in what the function opens.
     with transaction.atomic(using=store.connection().alias):
         rehearsal = Rehearsal(_claim_of(job), job_type)
-        problem = _run(rehearsal, job)
+        with store.connection().execute_wrapper(rehearsal.watch):
+            problem = _run(rehearsal, job)
         transaction.set_rollback(True, using=store.connection().alias)
+    if rehearsal.refused_write:
+        text = (
+            "the function writes to the database outside a step, which a resumed run does again;"
+            f" its history is checked no further: {rehearsal.refused_write}"
+        )
+        return [finding("write", "", "", text)]
     findings = [] if problem is None else [finding("error", "", "", problem)]
     reached = set(rehearsal.order)
     names = {step for _kind, step in reached}
