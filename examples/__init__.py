@@ -1,1 +1,1 @@
-"""Examples of workflows, each run by `python -m examples NAME`."""
+"""Examples of workflows, each run by `.venv/bin/python -m examples NAME`."""

@@ -125,6 +125,14 @@ def test_without_a_name_the_examples_are_listed() -> None:
     assert set(SAYS) <= set(done.stdout.split())
 
 
+def test_an_unknown_name_is_said_to_be_unknown() -> None:
+    done = run("helo")
+    assert done.returncode == 2
+    assert done.stdout.startswith("There is no example 'helo'. Did you mean hello?\n")
+    assert "fan_out" in done.stdout.split()
+    assert run("hello", "world").returncode == 2
+
+
 def test_every_example_has_a_test() -> None:
     found = {path.stem for path in (CHECKOUT / "examples").glob("[a-z]*.py")}
     assert found == {*SAYS, "demo", "jobs", "settings"}
