@@ -80,6 +80,23 @@ SAYS = {
         "acme: 12 calls, 4 in its busiest second",
         "bolt: 2 calls, 2 in its busiest second",
     ],
+    "nightly_report": [
+        "report of the night of",
+        "after three nights: 1 report, 3 days booked",
+    ],
+    "per_tenant": [
+        "acme is counted each second, bolt once an hour",
+        "bolt has a better contract, and is counted each second",
+        "acme is turned off: 0 runs since",
+    ],
+    "cleaning_up": [
+        "the image is resized",
+        "the image is resized and published",
+        "two seconds later its record reads as gone",
+        "its key is free again: True",
+        "a worker has deleted the row",
+        "the tree of the workflow is there: 2 jobs",
+    ],
     "one_at_a_time": ["Ada has 100", "Grace has 100"],
     "three_fleets": [
         "letters: 20 by the mail fleet",
