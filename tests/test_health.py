@@ -72,7 +72,7 @@ class TestWorkers:
     def test_draining_ones_do_not_count(self) -> None:
         beat(*NAMES, draining=True)
         assert problems(min_workers=2) == [
-            "only 1 worker runs, beside 1 that drain, where 2 are wanted"
+            "only 1 worker runs, beside 1 that drains, where 2 are wanted"
         ]
         beat(*NAMES)
         assert problems(min_workers=2) == []
@@ -95,7 +95,9 @@ class TestJobsThatNobodyWillRun:
         beat(*NAMES)
         job = send.using(queue_name="else").enqueue()
         Job.objects.filter(pk=job.pk).update(name="healthy.gone")
-        assert "1 job of healthy.gone in queue 'else'" in problems()[0]
+        assert problems()[0].startswith(
+            "1 job of healthy.gone in queue 'else' will not start, since no live worker serves it:"
+        )
         assert problems()[0].endswith("nobody knows the job type 'healthy.gone'")
 
     def test_keyed_jobs_are_seen_at_each_priority(self) -> None:
@@ -176,6 +178,8 @@ class TestDeadLetters:
         assert problems(max_dead=2) == ["3 dead letters have not been replayed: more than 2"]
         Job.objects.dead()[0].dead_letter.replay()
         assert problems(max_dead=2) == []
+        Job.objects.dead()[1].dead_letter.replay()
+        assert problems(max_dead=0) == ["1 dead letter has not been replayed: more than 0"]
 
     def test_only_so_many_are_looked_at(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(health, "NEWEST_LETTERS", 1)
@@ -197,7 +201,7 @@ def test_missing_migrations_are_told_alone() -> None:
     encode.enqueue()
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM django_migrations WHERE app = 'durable' AND name LIKE '0003%'")
-    assert problems() == ["1 migrations of durable are missing: run `manage.py migrate`"]
+    assert problems() == ["1 migration of durable is missing: run `manage.py migrate`"]
     assert inspection.missing_migrations(connection) == 1
 
 

@@ -109,7 +109,7 @@ def age(queue: inspection.QueueCounts) -> str:
 
 @admin.register(Queue)
 class QueueAdmin(OperationsAdmin):
-    """List queues about which something was decided, pause and resume them, and limit them."""
+    """List the queues that have a row, and name the others; pause, resume and limit them."""
 
     change_list_template = "admin/durable/queue/change_list.html"
     operations = (PAUSE, RESUME)

@@ -50,7 +50,8 @@ def problems(
     away.
     """
     if missing := missing_migrations(store.connection()):
-        return [f"{missing} migrations of durable are missing: run `manage.py migrate`"]
+        what = _so_many(missing, "migration of durable is", "migrations of durable are")
+        return [f"{what} missing: run `manage.py migrate`"]
     workers = list(with_liveness(Worker.objects.all()).filter(alive=True))
     queues = Queue.objects.in_bulk()
     due = [Due(*row) for row in rows(store.connection(), "count_lanes", reach=REACH)]
@@ -73,6 +74,10 @@ def undefined() -> list[str]:
         for each in due
         if registry.find(each.name) is None
     )
+
+
+def _so_many(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 def _jobs(number: int, counted: list[Due]) -> str:
@@ -103,7 +108,7 @@ def _too_few(workers: list[Any], wanted: int) -> Iterator[str]:
         return
     running = f"only {serving} workers run" if serving > 1 else "only 1 worker runs"
     draining = len(workers) - serving
-    besides = f", beside {draining} that drain," if draining else ""
+    besides = f", beside {_so_many(draining, 'that drains', 'that drain')}," if draining else ""
     needed = "1 is" if wanted == 1 else f"{wanted} are"
     yield f"{running if serving else 'no worker runs'}{besides} where {needed} wanted"
 
@@ -131,7 +136,7 @@ def _unserved(due: list[Due], workers: list[Any]) -> Iterator[str]:
             jobs = _jobs(each.number, [each])
             yield (
                 f"{jobs} of {each.name} in queue {each.queue_name!r} will not start,"
-                f" since no live worker serves them: {lack}"
+                f" since no live worker serves {'it' if jobs == '1 job' else 'them'}: {lack}"
             )
 
 
@@ -165,5 +170,6 @@ def _dead(most: int | None) -> Iterator[str]:
     newest = DeadLetter.objects.order_by("-died_at")[:reach]
     found = newest.aggregate(seen=Count("pk"), open=Count("pk", filter=Q(replayed_at__isnull=True)))
     if found["open"] > most:
-        more = " or more" if found["seen"] == reach else ""
-        yield f"{found['open']} dead letters{more} have not been replayed: more than {most}"
+        more = "or more " if found["seen"] == reach else ""
+        letters = _so_many(found["open"], f"dead letter {more}has", f"dead letters {more}have")
+        yield f"{letters} not been replayed: more than {most}"

@@ -141,7 +141,7 @@ def check(*flags: str) -> tuple[list[tuple[str, str, str]], int]:
 @pytest.mark.usefixtures("parked")
 def test_the_code_that_made_them_has_no_findings() -> None:
     assert check() == ([], 0)
-    assert durable("replay-check")[1] == "1 histories, no findings"
+    assert durable("replay-check")[1] == "1 history, no findings"
 
 
 @pytest.mark.usefixtures("parked")
@@ -166,7 +166,7 @@ def test_a_step_that_is_gone_is_not_reached(parked: Job) -> None:
     document, said, _code = durable("replay-check")
     assert document[0]["job"] == str(parked.pk)
     assert document[0]["name"] == "commands.flow"
-    assert said == "1 finding in 1 histories"
+    assert said == "1 finding in 1 history"
 
 
 @pytest.mark.usefixtures("parked")

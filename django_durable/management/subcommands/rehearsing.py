@@ -31,8 +31,9 @@ class ReplayCheck(Subcommand):
             jobs = Job.objects.filter(pk__in=list(jobs.values_list("pk", flat=True)[:limit]))
         count, found = check_histories(jobs)
         findings = [vars(finding) for finding in found]
-        problems = [f"{several(findings, 'finding')} in {count} histories"] if findings else []
-        return Report(findings, problems, [] if findings else [f"{count} histories, no findings"])
+        histories = "1 history" if count == 1 else f"{count} histories"
+        problems = [f"{several(findings, 'finding')} in {histories}"] if findings else []
+        return Report(findings, problems, [] if findings else [f"{histories}, no findings"])
 
     def show(self, document: Any, page: Page) -> None:
         """Write a table."""
