@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from benchmarks.bench import Case
-from benchmarks.cases import crowds, draining, enqueueing, latency, resources, workflows
+from benchmarks.cases import (
+    crowds,
+    draining,
+    enqueueing,
+    latency,
+    resources,
+    timekeeping,
+    workflows,
+)
 
 CASES: dict[str, Case] = {
     "enqueue": enqueueing.enqueue,
@@ -21,6 +29,9 @@ CASES: dict[str, Case] = {
     "result": latency.result,
     "commits": resources.commits,
     "memory": resources.memory,
+    "schedules": timekeeping.idle_schedules,
+    "sweep": timekeeping.sweep,
+    "aged": timekeeping.aged,
     "workflow-steps": workflows.many,
     "workflow-long": workflows.long,
     "workflow-replay": workflows.replay,

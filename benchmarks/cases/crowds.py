@@ -22,7 +22,7 @@ SELECT
     c.id, c.id, %(name)s, %(queue)s, %(priority)s, '[1]', %(status)s, c.ended::int, 3,
     c.past, c.due, CASE WHEN NOT c.ended THEN c.due END,
     CASE WHEN c.ended THEN c.past END, CASE WHEN c.ended THEN c.past END,
-    CASE WHEN c.ended THEN c.past END, CASE WHEN c.ended THEN c.past + interval '7 days' END,
+    CASE WHEN c.ended THEN c.past END, CASE WHEN c.ended THEN c.past + %(keep)s::interval END,
     CASE WHEN c.ended THEN 'null' END
 FROM (
     SELECT
@@ -51,7 +51,7 @@ def _beside(
     load = replace(ASYNC, flags=flags)
     with bench.databases.connect(crowded) as db:
         bench.say(f"{case}: inserting {rows:,} rows")
-        _insert(db, rows, **crowd)
+        insert(db, rows, **crowd)
     alone, beside = Drain(bench, empty, load), Drain(bench, crowded, load)
     yield bench.compare(
         case,
@@ -64,13 +64,15 @@ def _beside(
     bench.databases.drop(crowded)
 
 
-def _insert(db: Connection, rows: int, **crowd: object) -> None:
+def insert(db: Connection, rows: int, **crowd: object) -> None:
+    """Insert rows that differ in their place only, and let the server know them."""
     defaults = {
         "name": jobs.noop_async.name,
         "queue": QUEUE,
         "priority": 0,
         "status": "READY",
         "delay": "0",
+        "keep": "7 days",
         "rows": rows,
     }
     if crowd.get("status", "READY") == "READY":
