@@ -163,9 +163,10 @@ def _check(options: WorkerOptions) -> None:
             raise CommandError(f"--{name} must be from 1 to {most}.")
     if options.poll_interval <= 0:
         raise CommandError("--poll-interval must be longer than nothing.")
-    if options.lease < 1:
-        raise CommandError("--lease must be 1 second or longer.")
-    for name in ("max_jobs", "max_seconds", "max_rss", "stall_timeout", "database_timeout"):
+    for name in ("lease", "database_timeout"):
+        if getattr(options, name) < 1:
+            raise CommandError(f"--{name.replace('_', '-')} must be 1 second or longer.")
+    for name in ("max_jobs", "max_seconds", "max_rss", "stall_timeout"):
         limit = getattr(options, name)
         if limit is not None and limit <= 0:
             raise CommandError(f"--{name.replace('_', '-')} must be more than 0.")

@@ -115,6 +115,7 @@ def test_an_unknown_job_type_ends_the_command(start):
         ["--lease", "0"],
         ["--lease", "soon"],
         ["--poll-interval", "0"],
+        ["--database-timeout", "0.5"],
         ["--name", "x" * 201],
         ["--nonsense"],
     ],
