@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
 
 from django_durable.admin import display, filters
 from django_durable.admin.attempts import as_uuid
@@ -28,7 +30,6 @@ class DeadLetterAdmin(OperationsAdmin):
         "reason_word",
         "error_class",
         "message_line",
-        "attempt_count",
         display.moment("died_at", _("died")),
         "replay_link",
     )
@@ -119,7 +120,10 @@ class DeadLetterAdmin(OperationsAdmin):
     @admin.display(description=_("reason"))
     def reason_word(self, obj: DeadLetter) -> str:
         # The label goes on to explain itself after a colon.
-        return obj.get_reason_display().partition(":")[0]
+        word = obj.get_reason_display().partition(":")[0]
+        count = obj.attempt_count
+        attempts = ngettext("%(count)d attempt", "%(count)d attempts", count) % {"count": count}
+        return format_html('{}<br><span class="durable-note">{}</span>', word, attempts)
 
     @admin.display(description=_("job type"))
     def job_name(self, obj: DeadLetter) -> str:

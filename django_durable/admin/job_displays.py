@@ -41,6 +41,25 @@ class JobDisplays:
     def status_words(self, obj: Any) -> str:
         return display.status(obj, obj.now)
 
+    @admin.display(description=_("status"))
+    def status_cell(self, obj: Any) -> str:
+        words = display.status(obj, obj.now)
+        if not obj.attempt:
+            return words
+        note = gettext("attempt %(count)s") % {"count": self.attempt_count(obj)}
+        if obj.error_class:
+            # The page of the job has the whole path.
+            note = f"{note}: {obj.error_class.rpartition('.')[2]}"
+        return format_html('{}<br><span class="durable-note">{}</span>', words, note)
+
+    @admin.display(description=_("due or ended"))
+    def due_or_ended(self, obj: Job) -> str:
+        if obj.finished_at is not None:
+            return format_html("{}<br>{}", gettext("ended"), display.time(obj.finished_at))
+        if obj.due_at is not None:
+            return format_html("{}<br>{}", gettext("due"), display.time(obj.due_at))
+        return display.EMPTY
+
     @admin.display(description=_("attempt"))
     def attempt_count(self, obj: Job) -> str:
         if obj.max_attempts is None:

@@ -6,14 +6,16 @@ from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
+from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
-from django.db.models import Prefetch, Q, QuerySet, prefetch_related_objects
+from django.db.models import F, Prefetch, Q, QuerySet, prefetch_related_objects
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import path
 from django.utils.translation import gettext_lazy as _
 
 from django_durable.admin import display, filters
 from django_durable.admin.attempts import as_uuid
+from django_durable.admin.base import BoundedChangeList
 from django_durable.admin.job_deletion import DeletesTrees
 from django_durable.admin.job_displays import PAYLOAD_FIELDS, JobDisplays
 from django_durable.admin.job_forms import ENQUEUE, FORK, SIGNAL
@@ -22,8 +24,20 @@ from django_durable.admin.job_sections import sections
 from django_durable.admin.operating import OperationsAdmin
 from django_durable.admin.operations import CANCEL, REPLAY, RUN_NOW
 from django_durable.admin.payload_text import payload_text
-from django_durable.models import DeadLetter, Job
+from django_durable.models import Attempt, DeadLetter, Job
 from django_durable.querysets import ClockNow
+
+
+class JobChangeList(BoundedChangeList):
+    """List jobs with the error class of the latest attempt of each, by one query more."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        self.result_list: Any = list(self.result_list)
+        latest = Attempt.objects.filter(job__in=self.result_list, number=F("job__attempt"))
+        errors = dict(latest.values_list("job", "error_class"))
+        for job in self.result_list:
+            job.error_class = errors.get(job.pk, "")
 
 
 @admin.register(Job)
@@ -40,11 +54,9 @@ class JobAdmin(JobDisplays, DeletesTrees, OperationsAdmin):
     list_display = (
         "job_cell",
         "queue_name",
-        "status_words",
-        "attempt_count",
+        "status_cell",
         display.moment("enqueued_at", _("enqueued")),
-        display.moment("run_after", _("run after")),
-        display.moment("finished_at", _("finished")),
+        "due_or_ended",
     )
     list_filter = (
         ("status", filters.StatusFilter),
@@ -61,7 +73,6 @@ class JobAdmin(JobDisplays, DeletesTrees, OperationsAdmin):
         "rejections",
         "priority",
         "enqueued_at",
-        "run_after",
         "due_at",
         "finished_at",
         "cancel_requested_at",
@@ -102,6 +113,9 @@ class JobAdmin(JobDisplays, DeletesTrees, OperationsAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:
         jobs: QuerySet[Job] = super().get_queryset(request)
         return jobs.annotate(now=ClockNow())
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return JobChangeList
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         return [(title, {"fields": self.shown(request, fields)}) for title, fields in sections(obj)]

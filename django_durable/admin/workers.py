@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
+from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
@@ -14,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_durable import inspection, operations
 from django_durable.admin import display
+from django_durable.admin.base import BoundedChangeList
 from django_durable.admin.operating import Operation, OperationsAdmin, one_commit
 from django_durable.durations import format_duration
 from django_durable.models import Job, Worker
@@ -67,6 +69,17 @@ DRAIN = Operation(
 )
 
 
+class WorkerChangeList(BoundedChangeList):
+    """List workers with how many jobs each runs, by one query more."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        self.result_list: Any = list(self.result_list)
+        used = inspection.used_slots(worker.pk for worker in self.result_list)
+        for worker in self.result_list:
+            worker.used = used.get(worker.pk, 0)
+
+
 @admin.register(Worker)
 class WorkerAdmin(OperationsAdmin):
     """List the `manage.py worker` commands that run, or were lost less than a day ago."""
@@ -78,11 +91,11 @@ class WorkerAdmin(OperationsAdmin):
         "state",
         "hostname",
         "pid",
-        "slots",
+        "slots_used",
         "queue_names",
+        "capability_names",
         display.moment("started_at", _("started")),
         display.moment("heartbeat_at", _("heartbeat")),
-        "running_jobs",
     )
     list_columns = (
         "name",
@@ -91,6 +104,7 @@ class WorkerAdmin(OperationsAdmin):
         "slots",
         "queues",
         "excluded_queues",
+        "capabilities",
         "draining",
         "started_at",
         "heartbeat_at",
@@ -114,6 +128,9 @@ class WorkerAdmin(OperationsAdmin):
         ),
         (_("Serves"), {"fields": [("slots", "queue_names", "capability_names"), "job_type_names"]}),
     ]
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return WorkerChangeList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return inspection.with_liveness(super().get_queryset(request))
@@ -155,11 +172,19 @@ class WorkerAdmin(OperationsAdmin):
     def lease_text(self, obj: Worker) -> str:
         return format_duration(obj.lease) if obj.lease is not None else display.EMPTY
 
+    @admin.display(description=_("slots used"))
+    def slots_used(self, obj: Any) -> str:
+        counts = {"used": obj.used, "slots": obj.slots}
+        return self._jobs_link(obj, gettext("%(used)d of %(slots)d") % counts)
+
     @admin.display(description=_("jobs"))
     def running_jobs(self, obj: Worker) -> str:
+        return self._jobs_link(obj, gettext("what it runs"), display.EMPTY)
+
+    def _jobs_link(self, obj: Worker, text: str, otherwise: str | None = None) -> str:
         if not self.admin_site.is_registered(Job):
-            return display.EMPTY
+            return text if otherwise is None else otherwise
         url = display.list_url(
             self.admin_site, Job, status__exact=Job.Status.RUNNING, claimer__exact=obj.pk
         )
-        return format_html('<a href="{}">{}</a>', url, gettext("what it runs"))
+        return format_html('<a href="{}">{}</a>', url, text)

@@ -13,7 +13,13 @@ from django_durable.inspection.counting import (
 )
 from django_durable.inspection.health import missing_migrations, problems, undefined
 from django_durable.inspection.history import Entry, timeline, with_errors
-from django_durable.inspection.liveness import WorkerState, is_alive, with_liveness, worker_states
+from django_durable.inspection.liveness import (
+    WorkerState,
+    is_alive,
+    used_slots,
+    with_liveness,
+    worker_states,
+)
 
 __all__ = [
     "Entry",
@@ -30,6 +36,7 @@ __all__ = [
     "summary",
     "timeline",
     "undefined",
+    "used_slots",
     "with_errors",
     "with_liveness",
     "worker_states",

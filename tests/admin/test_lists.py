@@ -269,6 +269,33 @@ def test_a_worker_that_is_silent_is_dead(root):
     assert states == {"alive": "running", "silent": "dead", "stopping": "draining"}
 
 
+def test_the_list_of_workers_tells_used_slots_and_capabilities(root):
+    job = running()
+    beat(incarnation=job.claimer, name="hand", slots=4, capabilities=["gpu", "large"])
+    beat(name="idle", slots=10)
+    page = root.get(url("changelist", model="worker")).content.decode()
+    assert re.findall(r'field-slots_used">(?:<a [^>]*>)?([^<]*)<', page) == ["1 of 4", "0 of 10"]
+    assert re.findall(r'field-capability_names">([^<]*)<', page) == ["gpu, large", "-"]
+
+
+def test_the_list_of_jobs_tells_of_what_error_the_latest_attempt_ended(root):
+    make_dead(2)
+    charge.enqueue()
+    page = root.get(url("changelist")).content.decode()
+    assert page.count("ValueError") == 2
+
+
+def test_the_list_of_jobs_tells_when_each_is_due_or_has_ended(root):
+    make_dead(1)
+    due = charge.using(run_after=timedelta(hours=1)).enqueue()
+    page = root.get(url("changelist")).content.decode()
+    moments = re.findall(r'field-due_or_ended[^"]*">(\w+)<br><time datetime="([^"]*)"', page)
+    assert moments == [
+        ("due", due.due_at.isoformat()),
+        ("ended", Job.objects.dead().get().finished_at.isoformat()),
+    ]
+
+
 def test_the_jobs_of_a_worker_are_one_link_away(root):
     job = running()
     worker = beat(incarnation=job.claimer, name="hand")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from playwright.sync_api import BrowserContext
 
 from django_durable.models import DeadLetter, Job
 from tests.admin.world import SCRIPT, charge, dead, hostile, url
+from tests.by_hand import beat
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -93,6 +96,26 @@ def test_no_text_of_a_job_runs_as_a_script_and_no_page_breaks_the_policy(visit):
     texts = visit(read)
     assert SCRIPT in texts[0]
     assert SCRIPT in texts[4]
+
+
+@pytest.mark.parametrize("model", ["job", "deadletter", "schedule", "worker"])
+def test_a_list_fits_a_small_desktop_beside_its_filters(visit, model):
+    dead(message="card declined").dead_letter.replay()
+    charge.using(run_after=timedelta(hours=1)).enqueue()
+    charge.schedule("nightly", every=timedelta(minutes=15), timezone="America/New_York")
+    beat(name="web-1.example.com:12345", capabilities=["gpu", "large"], queues=["mail", "reports"])
+
+    def widths(context: BrowserContext) -> tuple[int, int]:
+        page = context.new_page()
+        page.set_viewport_size({"width": 1280, "height": 800})
+        page.goto(url("changelist", model=model))
+        assert page.locator("#result_list tbody tr").count() > 0
+        return page.locator("#changelist-form .results").evaluate(
+            "results => [results.scrollWidth, results.clientWidth]"
+        )
+
+    content, room = visit(widths)
+    assert content <= room
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
