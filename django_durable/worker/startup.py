@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
+from collections.abc import Iterator
 
 from django.core.management.base import CommandError
 from django.db import connections
@@ -18,8 +20,34 @@ from django_durable.worker.options import WorkerOptions
 FOR_NOW = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots")
 
 
-def wait_for_database(options: WorkerOptions) -> str | None:
-    """Wait until the database answers and return its version; None when asked to stop meanwhile.
+@contextlib.contextmanager
+def stopping_at_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGINT end what is inside at once and without a sound.
+
+    Until the supervisor takes the signals over, nothing is claimed, so there is nothing to wait for
+    but, perhaps, a silent database.
+    """
+    signals = (signal.SIGTERM, signal.SIGINT)
+    restore = [(number, signal.signal(number, _stop)) for number in signals]
+    try:
+        yield
+    except _Stopped:
+        pass
+    finally:
+        for number, handler in restore:
+            signal.signal(number, handler)
+
+
+class _Stopped(BaseException):
+    """A signal asks for the end."""
+
+
+def _stop(*_: object) -> None:
+    raise _Stopped
+
+
+def wait_for_database(options: WorkerOptions) -> str:
+    """Wait until the database answers and return its version.
 
     Raises `CommandError` for SQLite, a wrong password, a missing database and missing migrations.
     """
@@ -29,35 +57,18 @@ def wait_for_database(options: WorkerOptions) -> str | None:
             f"The database {conf.database!r} is {wrapper.display_name}; durable jobs need"
             " PostgreSQL. Set DURABLE_DATABASE to an alias that is."
         )
-    restore = [(number, signal.signal(number, _stop)) for number in (signal.SIGTERM, signal.SIGINT)]
-    try:
-        outage = Outage("worker")
-        while True:
-            try:
-                version = _look(connections[conf.database])
-                _warn_of_unknown_queues(options)
-            except OUTAGE as error:
-                if _is_final(error):
-                    raise CommandError(
-                        f"The database refuses the worker: {_line(error)}"
-                    ) from error
-                threading.Event().wait(outage.failed(error))
-            else:
-                outage.passed()
-                return version
-    except _Stopped:
-        return None
-    finally:
-        for number, handler in restore:
-            signal.signal(number, handler)
-
-
-class _Stopped(BaseException):
-    """A signal asks for the end, whatever the command waits for, be it a silent database."""
-
-
-def _stop(*_: object) -> None:
-    raise _Stopped
+    outage = Outage("worker")
+    while True:
+        try:
+            version = _look(connections[conf.database])
+            _warn_of_unknown_queues(options)
+        except OUTAGE as error:
+            if _is_final(error):
+                raise CommandError(f"The database refuses the worker: {_line(error)}") from error
+            threading.Event().wait(outage.failed(error))
+        else:
+            outage.passed()
+            return version
 
 
 def _look(wrapper: BaseDatabaseWrapper) -> str:

@@ -22,7 +22,7 @@ from django_durable.worker.answers import SHORTEST, limit_waits
 from django_durable.worker.connections import notice_dead_peers
 from django_durable.worker.flags import add_flags, read_flags
 from django_durable.worker.options import WorkerOptions
-from django_durable.worker.startup import wait_for_database
+from django_durable.worker.startup import stopping_at_signals, wait_for_database
 from django_durable.worker.streams import open_standard_streams, say
 from django_durable.worker.supervisor import Supervisor
 
@@ -41,14 +41,16 @@ class Command(BaseCommand):
 
     def handle(self, **flags: Any) -> None:
         """Run the worker; exits 0 after a clean stop, 1 with a sentence otherwise."""
+        with stopping_at_signals():
+            self._run(flags)
+
+    def _run(self, flags: dict[str, Any]) -> None:
         open_standard_streams()
         autodiscover()
         options = read_flags(flags)
         set_up_logging(options)
         notice_dead_peers()
         version = wait_for_database(options)
-        if version is None:
-            return
         if not flags["skip_checks"]:
             self.check(display_num_errors=False)
         card = WorkerCard(
