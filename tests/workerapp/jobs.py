@@ -522,7 +522,7 @@ def isolated_exit(context: JobContext, folder: str) -> None:
     os._exit(7)
 
 
-@job(**ISOLATED, timeout=timedelta(seconds=1), max_attempts=1)
+@job(**ISOLATED, timeout=timedelta(seconds=3), max_attempts=1)
 def isolated_overrun(context: JobContext, folder: str) -> None:
     """Start a process and wait for ever, in C code that holds the interpreter."""
     sleeper = subprocess.Popen(["/bin/sleep", "600"])
