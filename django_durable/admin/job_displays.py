@@ -111,9 +111,10 @@ class JobDisplays:
     def worker_link(self, obj: Job) -> str:
         if obj.worker is None:
             return display.EMPTY
-        if obj.claimer is None or not Worker.objects.filter(pk=obj.claimer).exists():
+        newest = Worker.objects.filter(name=obj.worker).order_by("-heartbeat_at").first()
+        if obj.claimer is None or newest is None:
             return obj.worker
-        return display.link(self.admin_site, Worker, obj.claimer, obj.worker)
+        return display.link(self.admin_site, Worker, newest.pk, obj.worker)
 
     @admin.display(description=_("parent"))
     def parent_link(self, obj: Job) -> str:

@@ -75,9 +75,10 @@ class WorkerChangeList(BoundedChangeList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         self.result_list: Any = list(self.result_list)
-        used = inspection.used_slots(worker.pk for worker in self.result_list)
+        running = inspection.running_by_worker()
         for worker in self.result_list:
-            worker.used = used.get(worker.pk, 0)
+            # A run leaves its slot before its end is recorded.
+            worker.used = min(running.get(worker.name, 0), worker.slots)
 
 
 @admin.register(Worker)
@@ -185,6 +186,6 @@ class WorkerAdmin(OperationsAdmin):
         if not self.admin_site.is_registered(Job):
             return text if otherwise is None else otherwise
         url = display.list_url(
-            self.admin_site, Job, status__exact=Job.Status.RUNNING, claimer__exact=obj.pk
+            self.admin_site, Job, status__exact=Job.Status.RUNNING, worker__exact=obj.name
         )
         return format_html('<a href="{}">{}</a>', url, text)

@@ -16,7 +16,7 @@ from django_durable.inspection.history import Entry, timeline, with_errors
 from django_durable.inspection.liveness import (
     WorkerState,
     is_alive,
-    used_slots,
+    running_by_worker,
     with_liveness,
     worker_states,
 )
@@ -36,7 +36,7 @@ __all__ = [
     "summary",
     "timeline",
     "undefined",
-    "used_slots",
+    "running_by_worker",
     "with_errors",
     "with_liveness",
     "worker_states",

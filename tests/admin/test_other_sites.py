@@ -71,7 +71,7 @@ def test_a_site_with_jobs_alone_has_no_dead_links(client):
     made = dead()
     made.dead_letter.replay()
     parent, _child = family()
-    beat(incarnation=parent.claimer)
+    beat(name="hand")
     for job in (made, delayed(), parent):
         answer = client.get(f"/jobs/durable/job/{job.pk}/change/")
         assert answer.status_code == 200

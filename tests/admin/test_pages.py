@@ -141,7 +141,7 @@ def test_a_waiting_job_says_what_it_waits_for(root):
 
 def test_a_running_job_shows_its_worker_and_lease(root):
     job = running()
-    worker = beat(incarnation=job.claimer, name="hand")
+    worker = beat(name="hand")
     page = page_of(root, job)
     assert url("change", worker.pk, model="worker") in page
     assert job.lease_until.isoformat() in page
