@@ -94,6 +94,26 @@ def one_commit() -> Iterator[None]:
         yield
 
 
+def switch(
+    model_admin: OperationsAdmin,
+    request: HttpRequest,
+    rows: Sequence[Any],
+    *,
+    change: Callable[[Any], bool],
+    record: str,
+    told: Callable[[int], str],
+) -> None:
+    """Change each row that is not so yet, with its record, and tell how many were."""
+    changed = 0
+    for row in rows:
+        with one_commit():
+            if change(row):
+                changed += 1
+                model_admin.log_change(request, row, record)
+    level = messages.SUCCESS if changed else messages.WARNING
+    model_admin.message_user(request, told(changed) % {"count": changed}, level)
+
+
 class OperationsAdmin(ReadOnlyAdmin):
     """Offer operations as bulk actions and as buttons of one row."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from django_durable import inspection, operations
 from django_durable.admin import display
 from django_durable.admin.base import BoundedChangeList
-from django_durable.admin.operating import Operation, OperationsAdmin, one_commit
+from django_durable.admin.operating import Operation, OperationsAdmin, switch
 from django_durable.durations import format_duration
 from django_durable.models import Job, Queue
 
@@ -27,22 +27,30 @@ COUNTED = 1000
 LIMITS = ("max_running", "rate_limit")
 
 
-def _switch(
-    model_admin: OperationsAdmin, request: HttpRequest, rows: Sequence[Queue], *, paused: bool
-) -> None:
-    changed = 0
-    record = gettext("Paused") if paused else gettext("Resumed")
-    for row in rows:
-        with one_commit():
-            if operations.switch_queue(row.name, paused=paused):
-                changed += 1
-                model_admin.log_change(request, row, record)
-    if paused:
-        text = ngettext("%(count)d queue was paused.", "%(count)d queues were paused.", changed)
-    else:
-        text = ngettext("%(count)d queue was resumed.", "%(count)d queues were resumed.", changed)
-    level = messages.SUCCESS if changed else messages.WARNING
-    model_admin.message_user(request, text % {"count": changed}, level)
+def _pause(model_admin: OperationsAdmin, request: HttpRequest, rows: Sequence[Queue]) -> None:
+    switch(
+        model_admin,
+        request,
+        rows,
+        change=lambda row: operations.switch_queue(row.name, paused=True),
+        record=gettext("Paused"),
+        told=lambda count: ngettext(
+            "%(count)d queue was paused.", "%(count)d queues were paused.", count
+        ),
+    )
+
+
+def _resume(model_admin: OperationsAdmin, request: HttpRequest, rows: Sequence[Queue]) -> None:
+    switch(
+        model_admin,
+        request,
+        rows,
+        change=lambda row: operations.switch_queue(row.name, paused=False),
+        record=gettext("Resumed"),
+        told=lambda count: ngettext(
+            "%(count)d queue was resumed.", "%(count)d queues were resumed.", count
+        ),
+    )
 
 
 PAUSE = Operation(
@@ -55,7 +63,7 @@ PAUSE = Operation(
     button=_("Yes, pause"),
     outlook=lambda row: gettext("is paused already") if row.paused else gettext("is paused"),
     possible=lambda row: not row.paused,
-    perform=lambda model_admin, request, rows: _switch(model_admin, request, rows, paused=True),
+    perform=_pause,
     confirm=False,
 )
 RESUME = Operation(
@@ -68,7 +76,7 @@ RESUME = Operation(
     button=_("Yes, resume"),
     outlook=lambda row: gettext("is resumed") if row.paused else gettext("is not paused"),
     possible=lambda row: bool(row.paused),
-    perform=lambda model_admin, request, rows: _switch(model_admin, request, rows, paused=False),
+    perform=_resume,
     confirm=False,
 )
 

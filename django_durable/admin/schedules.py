@@ -14,7 +14,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from django_durable.admin import display
-from django_durable.admin.operating import Operation, OperationsAdmin, one_commit
+from django_durable.admin.operating import Operation, OperationsAdmin, one_commit, switch
 from django_durable.admin.schedule_form import ScheduleForm
 from django_durable.durations import format_duration
 from django_durable.exceptions import DurableError
@@ -23,26 +23,30 @@ from django_durable.models import Job, Schedule
 PREVIEWED = 5
 
 
-def _switch(
-    model_admin: OperationsAdmin, request: HttpRequest, rows: Sequence[Any], *, on: bool
-) -> None:
-    changed = 0
-    record = gettext("Enabled") if on else gettext("Disabled")
-    for row in rows:
-        with one_commit():
-            if row.enable() if on else row.disable():
-                changed += 1
-                model_admin.log_change(request, row, record)
-    if on:
-        text = ngettext(
-            "%(count)d schedule was enabled.", "%(count)d schedules were enabled.", changed
-        )
-    else:
-        text = ngettext(
-            "%(count)d schedule was disabled.", "%(count)d schedules were disabled.", changed
-        )
-    level = messages.SUCCESS if changed else messages.WARNING
-    model_admin.message_user(request, text % {"count": changed}, level)
+def _enable(model_admin: OperationsAdmin, request: HttpRequest, rows: Sequence[Any]) -> None:
+    switch(
+        model_admin,
+        request,
+        rows,
+        change=lambda row: bool(row.enable()),
+        record=gettext("Enabled"),
+        told=lambda count: ngettext(
+            "%(count)d schedule was enabled.", "%(count)d schedules were enabled.", count
+        ),
+    )
+
+
+def _disable(model_admin: OperationsAdmin, request: HttpRequest, rows: Sequence[Any]) -> None:
+    switch(
+        model_admin,
+        request,
+        rows,
+        change=lambda row: bool(row.disable()),
+        record=gettext("Disabled"),
+        told=lambda count: ngettext(
+            "%(count)d schedule was disabled.", "%(count)d schedules were disabled.", count
+        ),
+    )
 
 
 def _run_now(model_admin: OperationsAdmin, request: HttpRequest, rows: Sequence[Any]) -> None:
@@ -87,7 +91,7 @@ ENABLE = Operation(
     button=_("Yes, enable"),
     outlook=lambda row: gettext("is on already") if row.enabled else gettext("is turned on"),
     possible=lambda row: not row.enabled,
-    perform=lambda model_admin, request, rows: _switch(model_admin, request, rows, on=True),
+    perform=_enable,
     confirm=False,
 )
 DISABLE = Operation(
@@ -100,7 +104,7 @@ DISABLE = Operation(
     button=_("Yes, disable"),
     outlook=lambda row: gettext("is turned off") if row.enabled else gettext("is off already"),
     possible=lambda row: bool(row.enabled),
-    perform=lambda model_admin, request, rows: _switch(model_admin, request, rows, on=False),
+    perform=_disable,
     confirm=False,
 )
 RUN_SCHEDULE_NOW = Operation(
