@@ -4,7 +4,8 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 ORDERS ?=
 ARGS ?=
-# Processes that share the suite, 0 for none. Most of its time it waits for workers and for locks.
+# Processes that share the suite, 0 for none: most of its time it waits for workers and for locks.
+# By files, since the tests of one may share a database, a worker or a run of something long.
 WORKERS ?= 3
 # Where a tool imports the settings without needing a database.
 NO_DATABASE := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none
@@ -34,7 +35,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 test: $(STAMP)
-	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadgroup --cov --cov-report=term $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report=term $(ARGS)
 
 stress: $(STAMP)
 	$(VENV)/bin/python -m pytest -m stress --timeout 1800 $(ARGS)
