@@ -5,7 +5,7 @@ the tables hold what the model says, and in the end every job has ended.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -666,16 +666,10 @@ def fits(kernel: Kernel, job: Job) -> bool:
 
 
 @pytest.fixture
-def tables(
-    transactional_db: None, monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> Iterator[None]:
+def tables(tables: None, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    """As elsewhere; and an empty look hides nothing of what comes next."""
     settings.DURABLE_FAIR_SHARE = SHARE
-    # A busy machine must not look like an old snapshot, nor an empty look hide what comes next.
-    monkeypatch.setattr(claiming, "SLOW_LOOK", float("inf"))
-    monkeypatch.setattr(claiming, "BUDGETS_REST", 0.0)
     monkeypatch.setattr(claiming, "FULL_LOOK_EVERY", 0.0)
-    yield
-    world.empty_tables()
 
 
 COMMON = settings(
