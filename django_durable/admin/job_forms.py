@@ -6,17 +6,23 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_durable import operations
 from django_durable.admin import display
 from django_durable.admin.form_fields import DurationText, PayloadText
-from django_durable.admin.operating import Operation, OperationForm, OperationsAdmin, one_commit
+from django_durable.admin.operating import (
+    Operation,
+    OperationForm,
+    OperationsAdmin,
+    one_commit,
+    tell_of_new_jobs,
+)
 from django_durable.choices import StepStatus
 from django_durable.jobtypes import registry
 from django_durable.models import Job
+from django_durable.undoing import UNDO
 
 EDIT_PAYLOAD = "durable.edit_payload"
 MAX_STEPS = 200
@@ -71,9 +77,7 @@ class CallForm(OperationForm):
 
     def tell(self, model_admin: OperationsAdmin, job: Job) -> None:
         """Link to the new job."""
-        link = display.link(model_admin.admin_site, Job, job.pk, job)
-        text = format_html(gettext("Made the new job {}."), link)
-        model_admin.message_user(self.request, text, messages.SUCCESS)
+        tell_of_new_jobs(model_admin, self.request, [job], gettext("Made the new job {}."))
 
 
 class ForkForm(CallForm):
@@ -144,7 +148,7 @@ class EnqueueForm(CallForm):
 
 def _is_own(job: Job) -> bool:
     """Tell whether the job was asked for by somebody: an undo job belongs to another one."""
-    return "undo" not in job.metadata
+    return UNDO not in job.metadata
 
 
 SIGNAL = Operation(

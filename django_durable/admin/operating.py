@@ -18,12 +18,14 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path
-from django.utils.translation import gettext
+from django.utils.html import format_html
+from django.utils.translation import gettext, ngettext
 
 from django_durable.admin import display
 from django_durable.admin.base import ReadOnlyAdmin
 from django_durable.conf import conf
 from django_durable.exceptions import DurableError
+from django_durable.models import Job
 
 SHOWN = 50
 
@@ -92,6 +94,19 @@ def one_commit() -> Iterator[None]:
         transaction.atomic(using=router.db_for_write(LogEntry)),
     ):
         yield
+
+
+def tell_of_new_jobs(
+    model_admin: OperationsAdmin, request: HttpRequest, made: Sequence[Job], one: str
+) -> None:
+    """Tell how many jobs were made; of a single one with `one`, which has a place for its link."""
+    if len(made) == 1:
+        text: str = format_html(one, display.link(model_admin.admin_site, Job, made[0].pk, made[0]))
+    else:
+        text = ngettext(
+            "%(count)d new job was made.", "%(count)d new jobs were made.", len(made)
+        ) % {"count": len(made)}
+    model_admin.message_user(request, text, messages.SUCCESS)
 
 
 def switch(

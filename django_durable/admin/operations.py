@@ -8,13 +8,11 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest
-from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from django_durable import operations
-from django_durable.admin import display
-from django_durable.admin.operating import Operation, OperationsAdmin, one_commit
+from django_durable.admin.operating import Operation, OperationsAdmin, one_commit, tell_of_new_jobs
 from django_durable.choices import JobStatus
 from django_durable.exceptions import AlreadyReplayed, DurableError
 from django_durable.models import DeadLetter, Job
@@ -124,7 +122,7 @@ def _replay(
         except DurableError as error:
             admin.message_user(request, f"{obj}: {error}", messages.ERROR)
     if made:
-        _tell_of_new_jobs(admin, request, made)
+        tell_of_new_jobs(admin, request, made, gettext("Replayed as the new job {}."))
     if again:
         text = ngettext(
             "%(count)d dead letter had been replayed already: no second job was made.",
@@ -149,17 +147,6 @@ def _replay_one(admin: OperationsAdmin, request: HttpRequest, obj: Job | DeadLet
         job = operations.replay(letter, by=request.user.get_username()[:200])
         admin.log_change(request, obj, gettext("Replayed as job %(job)s") % {"job": job.pk})
     return job
-
-
-def _tell_of_new_jobs(admin: OperationsAdmin, request: HttpRequest, made: list[Job]) -> None:
-    if len(made) == 1:
-        link = display.link(admin.admin_site, Job, made[0].pk, made[0])
-        text: str = format_html(gettext("Replayed as the new job {}."), link)
-    else:
-        text = ngettext(
-            "%(count)d new job was made.", "%(count)d new jobs were made.", len(made)
-        ) % {"count": len(made)}
-    admin.message_user(request, text, messages.SUCCESS)
 
 
 CANCEL = Operation(

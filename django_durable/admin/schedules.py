@@ -14,7 +14,13 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from django_durable.admin import display
-from django_durable.admin.operating import Operation, OperationsAdmin, one_commit, switch
+from django_durable.admin.operating import (
+    Operation,
+    OperationsAdmin,
+    one_commit,
+    switch,
+    tell_of_new_jobs,
+)
 from django_durable.admin.schedule_form import ScheduleForm
 from django_durable.durations import format_duration
 from django_durable.exceptions import DurableError
@@ -64,14 +70,8 @@ def _run_now(model_admin: OperationsAdmin, request: HttpRequest, rows: Sequence[
                     pending += 1
         except (DurableError, TypeError, ValueError) as error:
             model_admin.message_user(request, f"{row}: {error}", messages.ERROR)
-    if len(made) == 1:
-        link = display.link(model_admin.admin_site, Job, made[0].pk, made[0])
-        model_admin.message_user(
-            request, format_html(gettext("Made the new job {}."), link), messages.SUCCESS
-        )
-    elif made:
-        text = ngettext("%(count)d new job was made.", "%(count)d new jobs were made.", len(made))
-        model_admin.message_user(request, text % {"count": len(made)}, messages.SUCCESS)
+    if made:
+        tell_of_new_jobs(model_admin, request, made, gettext("Made the new job {}."))
     if pending:
         text = ngettext(
             "%(count)d schedule has a job already that was to run now and has not started.",

@@ -3,13 +3,6 @@ SELECT rate.budget, rate.seconds, nth.moment + make_interval(secs => rate.second
 FROM unnest(%(budgets)s::text[], %(seconds)s::int[], %(limits)s::bigint[])
     AS rate (budget, seconds, most)
 CROSS JOIN LATERAL (
-    SELECT s.total
-    FROM durable_start AS s
-    WHERE s.budget = rate.budget
-    ORDER BY s.budget DESC, s.moment DESC, s.total DESC
-    LIMIT 1
-) AS latest
-CROSS JOIN LATERAL (
 -- include: starts
 ) AS log
 -- The start after whose window one fewer than the limit is left.
@@ -17,7 +10,7 @@ CROSS JOIN LATERAL (
     SELECT s.moment
     FROM durable_start AS s
     WHERE
-        s.budget = rate.budget AND s.total > latest.total - rate.most
+        s.budget = rate.budget AND s.total > log.total - rate.most
         AND s.moment >= statement_timestamp() + %(offset)s::interval
         - make_interval(secs => rate.seconds)
     ORDER BY s.budget, s.moment, s.total

@@ -1,5 +1,5 @@
     SELECT
-        latest.total - oldest.total + oldest.starts AS used,
+        latest.total - oldest.total + oldest.starts AS used, latest.total,
         extract(EPOCH FROM oldest.moment + make_interval(secs => rate.seconds) - v.now)::float8
             AS opens_in
     FROM (SELECT statement_timestamp() + %(offset)s::interval AS now) AS v

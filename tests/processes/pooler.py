@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-import time
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from testproject.postgres_files import find_account, give, process_options, temporary_folder
+from tests.processes.harness import wait_for
 
 PROGRAM = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin")
 
@@ -70,17 +70,16 @@ class PgBouncer:
         )
 
     def __enter__(self) -> PgBouncer:
-        end = time.monotonic() + 20
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self._own_port), timeout=1).close()
-            except OSError:
-                said = Path(self._log.name).read_text()
-                assert self._process.poll() is None, said
-                assert time.monotonic() < end, said
-                time.sleep(0.02)
-            else:
-                return self
+        wait_for("PgBouncer", self._answers)
+        return self
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, Path(self._log.name).read_text()
+        try:
+            socket.create_connection(("127.0.0.1", self._own_port), timeout=1).close()
+        except OSError:
+            return False
+        return True
 
     def __exit__(self, *exc_info: object) -> None:
         self._process.kill()
