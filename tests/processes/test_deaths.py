@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -249,21 +250,41 @@ def test_a_row_that_is_locked_while_its_child_dies_is_rescued_when_it_is_free(
     assert lost_attempts(job) == [(1, "lost", "LeaseLost")]
 
 
-def test_an_end_that_is_being_written_while_its_child_dies_counts(start, notes, folder, queue):
+@pytest.fixture
+def ends_wait() -> Iterator[None]:
+    """Let every success wait, its row locked, for whoever holds the advisory lock of its queue.
+
+    Who waits for a lock of the row itself has not got it yet: a rescue could come first.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION end_waits() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " PERFORM pg_advisory_xact_lock(hashtext(NEW.queue_name)); RETURN NEW; END $$;"
+            "CREATE TRIGGER end_waits BEFORE UPDATE ON durable_job FOR EACH ROW"
+            " WHEN (NEW.status = 'SUCCESSFUL') EXECUTE FUNCTION end_waits()"
+        )
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("DROP FUNCTION end_waits CASCADE")
+
+
+def test_an_end_that_is_being_written_while_its_child_dies_counts(
+    start, ends_wait, notes, folder, queue
+):
     worker = start("--lease", "3s")
     job = jobs.hold.using(queue_name=queue).enqueue(folder)
     started(notes, "job")
 
-    with transaction.atomic():
-        Job.objects.select_for_update().get(pk=job.pk)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [queue])
         notes.let_go()
-        wait_for("the record to wait for the lock", others_wait_for_us)
+        wait_for("the record to hold the row", others_wait_for_us)
         os.kill(worker.child(), signal.SIGKILL)
         worker.wait_for_line("was killed by signal 9")
+        wait_for("a new child", worker.children)
 
     (job,) = wait_for_end(job)
     assert (job.status, job.return_value, job.attempt) == (Job.Status.SUCCESSFUL, "job", 1)
-    wait_for("a new child", worker.children)
     assert jobs.noop.using(queue_name=queue).enqueue().result(SOON) is None
     assert len(notes.read("start")) == 1
 
