@@ -57,7 +57,7 @@ class Listener:
             return RECONNECT_AFTER
         try:
             self._hear(self._connection)
-        except psycopg.Error as error:
+        except (psycopg.Error, OSError) as error:
             logger.info("The listening connection is lost: %s", str(error).strip().split("\n")[0])
             self._connection.close()
             self._connection = None

@@ -20,7 +20,8 @@ LONGEST_RETRY = 2.0
 # How often a database that stays away is mentioned.
 REMIND_EVERY = 60.0
 
-OUTAGE = (OperationalError, InterfaceError)
+# An OSError: no descriptor for a connection, or for waiting on one, can be had.
+OUTAGE = (OperationalError, InterfaceError, OSError)
 
 
 class Outage:

@@ -16,11 +16,13 @@ from django_durable.errortext import ErrorText
 from django_durable.operations import current_keep
 from django_durable.outcomes import Abandoned, Outcome, ParkedRun, Rejected
 from django_durable.store import Checkpoint, Failure, Success, Written
+from django_durable.worker import connections
 from django_durable.worker.announcer import Announcer
 from django_durable.worker.loops import OUTAGE, Loop, logger
 from django_durable.worker.runs import Run, Runs
 
 BATCH = 500
+AGAIN_AFTER = 1.0
 Pending = tuple[Run, Outcome]
 
 
@@ -68,6 +70,8 @@ class Recorder:
         self._woken = woken
         self._pending: deque[Pending] = deque()
         self._tickets: deque[Ticket] = deque()
+        self._unwritten: list[Pending] = []
+        self._again_at = 0.0
         self._unnotified: list[UUID] = []
         self._notified_at = 0.0
         self.loop = Loop("recorder", self._step)
@@ -121,6 +125,9 @@ class Recorder:
     def _step(self) -> float | None:
         if self._tickets:
             self._write_tickets()
+        if self._unwritten and time.monotonic() >= self._again_at:
+            self._pending.extend(self._unwritten)
+            self._unwritten.clear()
         batch = [self._pending.popleft() for _ in range(min(len(self._pending), BATCH))]
         if batch:
             try:
@@ -130,7 +137,11 @@ class Recorder:
                 raise
         if self._pending or self._tickets:
             return 0
-        return self._notify_ended()
+        pause = self._notify_ended()
+        if self._unwritten:
+            again_in = max(self._again_at - time.monotonic(), 0)
+            return again_in if pause is None else min(pause, again_in)
+        return pause
 
     def _write(self, batch: list[Pending]) -> None:
         """Write a batch; what one item can't be written for must not stop the others."""
@@ -138,14 +149,33 @@ class Recorder:
             self._write_all(batch)
         except OUTAGE:
             raise
-        except (DatabaseError, ValueError) as error:
-            if len(batch) > 1:
-                for item in batch:
-                    self._write([item])
+        except Exception as error:  # noqa: BLE001 - told of below
+            if len(batch) == 1:
+                self._write_otherwise(*batch[0], error)
                 return
-            self._write_unstorable(*batch[0], error)
+            for item in batch:
+                self._write([item])
+
+    def _write_otherwise(self, run: Run, outcome: Outcome, error: Exception) -> None:
+        """Write that an end can't be stored; if it is not for its content, put it off."""
+        try:
+            if isinstance(error, DatabaseError | ValueError):
+                self._write_unstorable(run, outcome, error)
+                return
+        except OUTAGE:
+            raise
+        except Exception as other:  # noqa: BLE001 - told of below
+            error = other
+        # Nobody knows what it is. The claim stays, and so does its end.
+        logger.error("The end of %s can't be written now", run.right[0], exc_info=error)
+        connections.drop()
+        self._unwritten.append((run, outcome))
+        self._again_at = time.monotonic() + AGAIN_AFTER
 
     def _write_all(self, batch: list[Pending]) -> None:
+        held = set(self._runs.rights())
+        # When a batch is written again, some of it is done already.
+        batch = [(run, outcome) for run, outcome in batch if run.right in held]
         successes = [(run, o) for run, o in batch if isinstance(o, Success)]
         if successes:
             self._write_successes(successes)
@@ -161,16 +191,11 @@ class Recorder:
                 self._lose(run)
 
     def _write_successes(self, successes: list[tuple[Run, Success]]) -> None:
-        held = set(self._runs.rights())
-        # After an outage in the middle of a batch some of it is done already.
-        waiting = [(run, outcome) for run, outcome in successes if run.right in held]
-        if not waiting:
-            return
         db = store.connection()
-        recorded = store.record_successes(db, [outcome for _run, outcome in waiting])
+        recorded = store.record_successes(db, [outcome for _run, outcome in successes])
         self._wake_queues(recorded.woken_queues)
         missing = []
-        for run, _outcome in waiting:
+        for run, _outcome in successes:
             if run.right[0] in recorded.succeeded:
                 self._ended(run)
                 self._announcer.succeeded(run)

@@ -1,0 +1,174 @@
+"""The recorder keeps every end that it is given until that is in the database, whatever fails."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, OperationalError
+
+from django_durable import job, store
+from django_durable.context import JobContext
+from django_durable.errortext import ErrorText
+from django_durable.jobtypes import registry
+from django_durable.models import Job
+from django_durable.signals import lease_lost
+from django_durable.store import Failure, Success
+from django_durable.worker.announcer import Announcer
+from django_durable.worker.claimtable import ClaimTable
+from django_durable.worker.loops import OUTAGE
+from django_durable.worker.options import WorkerOptions
+from django_durable.worker.recorder import Recorder
+from django_durable.worker.runs import Run, Runs
+from tests.contract.running import Runner
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Desk:
+    """Be a recorder with runs of three claimed jobs, and no thread."""
+
+    def __init__(self) -> None:
+        @job(name="recorder.work", max_attempts=2)
+        def work() -> None: ...
+
+        self.jobs = [work.enqueue() for _ in range(3)]
+        self.runs = Runs(ClaimTable.create(3), 3)
+        for claim in Runner(work).claim():
+            self.runs.add(Run(JobContext(claim, registry.get(claim.name), None), None))
+        self.announcer = Announcer(WorkerOptions("desk", maintenance=False))
+        self.recorder = Recorder(self.runs, self.announcer, lambda: None)
+
+    def run_of(self, place: int) -> Run:
+        """Return the run of one of the jobs."""
+        (run,) = self.runs.of(self.jobs[place].pk)
+        return run
+
+    def put(self) -> None:
+        """Give the recorder a success, an error to be tried again, and a success."""
+        for place in (0, 2):
+            run = self.run_of(place)
+            self.recorder.put(run, Success(run.right, "null", timedelta(days=1)))
+        run = self.run_of(1)
+        self.recorder.put(
+            run, Failure(run.right, ErrorText.of("OSError", "no"), delay=timedelta(hours=1))
+        )
+
+    def step(self) -> float | None:
+        """Do one step of the loop."""
+        return self.recorder.loop._step()
+
+    def ends(self) -> list[tuple[str, int]]:
+        """Return status and attempts recorded of each job."""
+        ids = [each.pk for each in self.jobs]
+        return [
+            (found.status, found.attempts.count())
+            for found in Job.objects.filter(pk__in=ids).order_by("pk")
+        ]
+
+
+ALL = [("SUCCESSFUL", 0), ("READY", 1), ("SUCCESSFUL", 0)]
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture
+def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let a verb raise an error the first time that it is called, before the write or after it."""
+
+    def fail_once(verb: str, error: Exception, *, after: bool = False) -> None:
+        real = getattr(store, verb)
+        left = [error]
+
+        def failing(*args: Any, **kwargs: Any) -> Any:
+            if left and after:
+                real(*args, **kwargs)
+            if left:
+                raise left.pop()
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(store, verb, failing)
+
+    return fail_once
+
+
+@pytest.fixture
+def lost() -> Iterator[list[Job]]:
+    """Collect the jobs of which `lease_lost` is sent."""
+    told: list[Job] = []
+
+    def receive(job: Job, **_: Any) -> None:
+        told.append(job)
+
+    lease_lost.connect(receive)
+    yield told
+    lease_lost.disconnect(receive)
+
+
+@pytest.mark.parametrize("verb", ["record_successes", "record_failure"])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(
+    "error", [OperationalError("gone"), OSError(errno.EMFILE, "Too many open files")]
+)
+def test_an_outage_puts_off_all_that_is_unwritten(
+    desk: Desk, fail: Any, lost: list[Job], verb: str, error: Exception, *, after: bool
+) -> None:
+    fail(verb, error, after=after)
+    desk.put()
+    with pytest.raises(OUTAGE):
+        desk.step()
+    desk.step()
+    desk.announcer.loop._step()
+
+    assert desk.ends() == ALL
+    assert not desk.runs.rights()
+    # A failure whose answer was lost can't be told from one that another wrote; nor is it needed.
+    assert not lost or (after and verb == "record_failure")
+
+
+@pytest.mark.parametrize("verb", ["record_successes", "record_failure"])
+def test_an_error_that_nobody_knows_keeps_only_what_it_struck(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    poisoned = desk.run_of(0 if verb == "record_successes" else 1)
+    real = getattr(store, verb)
+    broken = [True]
+
+    def refusing(db: Any, ends: Any, *rest: Any) -> Any:
+        rights = [end.right for end in (ends if isinstance(ends, list) else [ends])]
+        if broken and poisoned.right in rights:
+            raise RuntimeError("a bug")
+        return real(db, ends, *rest)
+
+    monkeypatch.setattr(store, verb, refusing)
+    desk.put()
+    pause = desk.step()
+
+    assert pause is not None
+    assert 0 < pause <= 1
+    assert desk.runs.rights() == [poisoned.right]
+    broken.clear()
+    desk.recorder._again_at = 0.0
+    desk.step()
+    assert desk.ends() == ALL
+    assert not desk.runs.rights()
+
+
+def test_an_end_that_can_not_even_be_called_unstorable_stays(desk: Desk, fail: Any) -> None:
+    fail("record_successes", DatabaseError("refused"))
+    fail("record_failure", DatabaseError("refused as well"))
+    run = desk.run_of(0)
+    desk.recorder.put(run, Success(run.right, "null", timedelta(days=1)))
+    desk.step()
+    assert run.right in desk.runs.rights()
+
+    desk.recorder._again_at = 0.0
+    desk.step()
+    assert run.right not in desk.runs.rights()
+    assert desk.ends()[0] == ("SUCCESSFUL", 0)
