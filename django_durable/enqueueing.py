@@ -23,6 +23,10 @@ NOW = timedelta(0)
 BATCH = 2000
 
 
+Part = tuple[Call, Sequence[Any], Mapping[str, Any]]
+Entry = tuple[store.NewJob, store.Enqueued]
+
+
 class Template:
     """Hold what all jobs of one call have in common, worked out once."""
 
@@ -49,6 +53,11 @@ class Template:
             call.overrides.get("on_duplicate", OnDuplicate.RETURN_EXISTING),
         )
         self._shared: tuple[Any, ...] = (*self.group, call.overrides.get("idempotency_key"))
+
+    @property
+    def is_streamable(self) -> bool:
+        """Tell whether jobs can be stored in their order, and no users' code makes their keys."""
+        return not callable(self._key) and self._shared[-1] is None
 
     def new(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> store.NewJob:
         """Bind, check and encode the arguments; raises `TypeError` and `PayloadError`."""
@@ -161,9 +170,7 @@ def _blank() -> dict[str, Any]:
 class EnqueuedJobs(Sequence[Job]):
     """List the jobs of one `enqueue_many`; each is built when it is looked at, and then kept."""
 
-    def __init__(
-        self, db: BaseDatabaseWrapper, entries: list[tuple[store.NewJob, store.Enqueued]]
-    ) -> None:
+    def __init__(self, db: BaseDatabaseWrapper, entries: list[Entry]) -> None:
         self._db = db
         self._entries = entries
         self._built: dict[int, Job] = {}
@@ -199,30 +206,56 @@ class EnqueuedJobs(Sequence[Job]):
 
 def enqueue_many(call: Call, calls: Iterable[Sequence[Any]]) -> EnqueuedJobs:
     """Store many jobs; see `Call.enqueue_many`."""
+    # Users' code makes them, which may use the database itself.
+    parts = [one_call(call, entry) for entry in calls]
     template = Template(call)
-    news: list[store.NewJob] = []
-    groups: list[tuple[Any, ...]] = []
-    for entry in calls:
-        own, args, kwargs = one_call(call, entry)
-        # Entries without options share the work of all that does not depend on arguments.
-        made_from = template if own is call else Template(own)
-        news.append(made_from.new(args, kwargs))
-        groups.append(made_from.group)
     db = store.connection()
     with transaction.atomic(using=db.alias):
-        outcomes = _store_many(db, news, groups)
-        for outcome in outcomes:
-            if outcome.refused:
-                raise DuplicateJob(job=Job.all_objects.get(pk=outcome.id))
-    entries = list(zip(news, outcomes, strict=True))
+        if template.is_streamable and all(own is call for own, _args, _kwargs in parts):
+            entries = _stream(db, template, parts)
+        else:
+            entries = _store_sorted(db, call, template, parts)
     jobs = EnqueuedJobs(db, entries)
-    notifications.after_commit(db, notifications.READY, {new.queue_name for new in news})
+    notifications.after_commit(db, notifications.READY, {new.queue_name for new, _ in entries})
     if entries and signals.job_enqueued.has_listeners(Job):
         made = [place for place, (_new, outcome) in enumerate(entries) if outcome.created]
         transaction.on_commit(
             lambda: send_enqueued([jobs[place] for place in made]), using=db.alias, robust=True
         )
     return jobs
+
+
+def _stream(db: BaseDatabaseWrapper, template: Template, parts: Sequence[Part]) -> list[Entry]:
+    """Encode one batch while the server stores the one before."""
+    news: list[store.NewJob] = []
+    stored = []
+    with store.pipeline(db):
+        for start in range(0, len(parts), BATCH):
+            batch = [
+                template.new(args, kwargs) for _own, args, kwargs in parts[start : start + BATCH]
+            ]
+            stored.append(store.send_many(db, batch))
+            news += batch
+        outcomes = [outcome for enqueued in stored for outcome in enqueued()]
+    return list(zip(news, outcomes, strict=True))
+
+
+def _store_sorted(
+    db: BaseDatabaseWrapper, call: Call, template: Template, parts: Sequence[Part]
+) -> list[Entry]:
+    """Store jobs of which some have keys or options of their own."""
+    news: list[store.NewJob] = []
+    groups: list[tuple[Any, ...]] = []
+    for own, args, kwargs in parts:
+        # Entries without options share the work of all that does not depend on arguments.
+        made_from = template if own is call else Template(own)
+        news.append(made_from.new(args, kwargs))
+        groups.append(made_from.group)
+    outcomes = _store_many(db, news, groups)
+    for outcome in outcomes:
+        if outcome.refused:
+            raise DuplicateJob(job=Job.all_objects.get(pk=outcome.id))
+    return list(zip(news, outcomes, strict=True))
 
 
 def _store_many(
@@ -242,7 +275,7 @@ def _store_many(
     return [outcomes[place] for place in range(len(news))]
 
 
-def one_call(call: Call, entry: Sequence[Any]) -> tuple[Call, Sequence[Any], Mapping[str, Any]]:
+def one_call(call: Call, entry: Sequence[Any]) -> Part:
     """Read one entry of `enqueue_many`; raises `TypeError` for what is none."""
     if type(entry) is tuple and len(entry) == 2:
         args, kwargs = entry

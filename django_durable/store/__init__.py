@@ -37,6 +37,7 @@ from django_durable.store.base import (
     connection,
     end_if_idle_for,
     now,
+    pipeline,
     prepare_in_this_thread,
     relax_commits,
 )
@@ -66,6 +67,7 @@ from django_durable.store.enqueueing import (
     enqueue_many,
     fork,
     replay,
+    send_many,
 )
 from django_durable.store.operating import Cancelled, cancel, cancel_late, delete_trees, run_now
 from django_durable.store.parking import Parked, hold_awaited, park
@@ -113,6 +115,7 @@ from django_durable.store.workers import (
 __all__ = [
     "end_if_idle_for",
     "now",
+    "pipeline",
     "transaction",
     "Checkpoint",
     "Sent",
@@ -124,6 +127,7 @@ __all__ = [
     "read_signal",
     "record_checkpoints",
     "record_for_many",
+    "send_many",
     "send_signal",
     "Cancelled",
     "Claim",

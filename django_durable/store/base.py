@@ -7,7 +7,8 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from importlib import resources
 from typing import Any, TypeVar
@@ -56,6 +57,34 @@ def rows(db: BaseDatabaseWrapper, statement: str, **params: Any) -> list[tuple[A
     with db.cursor() as cursor:
         cursor.execute(sql(statement), params)
         return cursor.fetchall() if cursor.description else []
+
+
+@contextmanager
+def pipeline(db: BaseDatabaseWrapper) -> Iterator[None]:
+    """Let the server work on statements that were sent while this process makes the next ones.
+
+    For `send` only: whatever else runs on the connection meanwhile would wait for all of them. An
+    error comes with the next statement, with the rows of its own, or at the latest with the end.
+    """
+    db.ensure_connection()
+    with db.wrap_database_errors:
+        if not psycopg.Pipeline.is_supported():
+            yield
+            return
+        with db.connection.pipeline():
+            yield
+
+
+def send(
+    db: BaseDatabaseWrapper, statement: str, **params: Any
+) -> Callable[[], list[tuple[Any, ...]]]:
+    """Run one statement of the store as `rows` does, but return what waits for its rows."""
+    faults.reach(statement)
+    params["offset"] = clock_offset(db)
+    cursor = db.cursor()
+    cursor.execute(sql(statement), params)
+    answer: Callable[[], list[tuple[Any, ...]]] = cursor.fetchall
+    return answer
 
 
 def prepare_in_this_thread() -> None:

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.choices import LIVE, JobStatus, OnDuplicate
-from django_durable.store.base import atomic, clock_offset, literal, quoted, rows
+from django_durable.store.base import atomic, clock_offset, literal, quoted, rows, send
 from django_durable.uuid7 import uuid7, uuid7s
 
 # First half of the advisory locks of the package ("dd", then what the lock is for).
@@ -175,27 +175,46 @@ def enqueue_many(db: BaseDatabaseWrapper, news: Sequence[NewJob]) -> list[Enqueu
     All differ only in arguments and keys. The caller opens the transaction, and brings the jobs
     in the order of their keys: two callers with the same keys could else wait for each other.
     """
-    ids = uuid7s(len(news))
-    shared = news[0].params()
-    del shared["delivery_id"], shared["idempotency_key"], shared["concurrency_key"]
-    # Arrays as literals: their adaptation, value by value, would cost more than the INSERT.
-    shared.update(
-        ids=literal([job_id.hex for job_id in ids]),
-        args=literal([quoted(new.args) for new in news]),
-        kwargs=literal([quoted(new.kwargs) for new in news]),
-        concurrency_keys=literal([_nullable(new.concurrency_key) for new in news]),
-    )
     keys = [new.idempotency_key for new in news]
     if not any(key is not None for key in keys):
-        ((enqueued_at, run_after),) = rows(db, "enqueue_many", **shared)
-        return [Enqueued(job_id, True, enqueued_at, run_after) for job_id in ids]
-    shared["keys"] = literal([_nullable(key) for key in keys])
-    ((enqueued_at, run_after, made),) = rows(db, "enqueue_many_keyed", **shared)
+        return send_many(db, news)()
+    ids = uuid7s(len(news))
+    params = _batch_params(news, ids)
+    params["keys"] = literal([_nullable(key) for key in keys])
+    ((enqueued_at, run_after, made),) = rows(db, "enqueue_many_keyed", **params)
     born = set(made or ())
     return [
         Enqueued(job_id, True, enqueued_at, run_after) if job_id in born else enqueue(db, new)
         for job_id, new in zip(ids, news, strict=True)
     ]
+
+
+def send_many(db: BaseDatabaseWrapper, news: Sequence[NewJob]) -> Callable[[], list[Enqueued]]:
+    """Insert jobs of equal options that have no idempotency keys; return what waits for them.
+
+    In a `pipeline` the next jobs can be sent before.
+    """
+    ids = uuid7s(len(news))
+    answer = send(db, "enqueue_many", **_batch_params(news, ids))
+
+    def enqueued() -> list[Enqueued]:
+        ((enqueued_at, run_after),) = answer()
+        return [Enqueued(job_id, True, enqueued_at, run_after) for job_id in ids]
+
+    return enqueued
+
+
+def _batch_params(news: Sequence[NewJob], ids: Sequence[UUID]) -> dict[str, Any]:
+    params = news[0].params()
+    del params["delivery_id"], params["idempotency_key"], params["concurrency_key"]
+    # Arrays as literals: their adaptation, value by value, would cost more than the INSERT.
+    params.update(
+        ids=literal([job_id.hex for job_id in ids]),
+        args=literal([quoted(new.args) for new in news]),
+        kwargs=literal([quoted(new.kwargs) for new in news]),
+        concurrency_keys=literal([_nullable(new.concurrency_key) for new in news]),
+    )
+    return params
 
 
 def _nullable(text: str | None) -> str:

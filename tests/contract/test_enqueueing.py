@@ -583,3 +583,47 @@ def test_jobs_are_in_the_database_that_the_setting_names() -> None:
 
     assert answer == "CANCELLED READY READY\n"
     assert Job.objects.count() == 3
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("place", [10, 2500, 5999])
+def test_one_of_many_that_the_database_refuses_stores_none(work: Any, place: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " RAISE EXCEPTION 'refused' USING ERRCODE = 'integrity_constraint_violation'; END $$;"
+            "CREATE TRIGGER refuse BEFORE INSERT ON durable_job FOR EACH ROW"
+            f" WHEN (NEW.args = '[{place}]') EXECUTE FUNCTION refuse()"
+        )
+    try:
+        with transaction.atomic():
+            kept = work.enqueue(-1)
+            with pytest.raises(IntegrityError, match="refused"):
+                work.enqueue_many(((number,), {}) for number in range(6000))
+            assert [job.pk for job in Job.objects.all()] == [kept.pk]
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION refuse CASCADE")
+    assert Job.objects.get().pk == kept.pk
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("place", [10, 2500, 5999])
+def test_one_of_many_that_can_not_be_stored_stores_none(work: Any, place: int) -> None:
+    with transaction.atomic():
+        kept = work.enqueue(-1)
+        with pytest.raises(PayloadError):
+            work.enqueue_many(
+                ((object() if number == place else number,), {}) for number in range(6000)
+            )
+        assert Job.objects.count() == 1
+    assert Job.objects.get().pk == kept.pk
+
+
+@pytest.mark.django_db
+def test_calls_for_enqueue_many_may_come_from_the_database(work: Any) -> None:
+    work.enqueue_many(((number,), {}) for number in range(2500))
+    again = work.enqueue_many(
+        ((job.args[0],), {}) for job in Job.objects.order_by("pk").iterator(chunk_size=10)
+    )
+    assert [job.args for job in again] == [[number] for number in range(2500)]
