@@ -77,6 +77,8 @@ def _prepare(context: JobContext) -> functools.partial[Any] | Rejected:
     claim, options = context.claim, context.options
     args = payloads.decode(claim.args) if claim.args != "[]" else []
     kwargs = payloads.decode(claim.kwargs) if claim.kwargs != "{}" else {}
+    if not (isinstance(args, list) and isinstance(kwargs, dict)):
+        raise PayloadDecodeError("the arguments are no list and dict")
     if options.accept is not None and not options.accept(context.job):
         return Rejected(context.right, rejection_delay(claim))
     if UNDO in claim.metadata:

@@ -10,13 +10,15 @@ from typing import Any
 from uuid import UUID
 
 from django_durable import notifications, store
+from django_durable.choices import DeathReason
 from django_durable.context import JobContext
 from django_durable.errortext import ErrorText
-from django_durable.execution import timeout_of
+from django_durable.exceptions import PayloadDecodeError
+from django_durable.execution import backoff_of, timeout_of
 from django_durable.jobtypes import registry
 from django_durable.operations import current_keep
 from django_durable.outcomes import Rejected
-from django_durable.store import Claim, Claims, Owner
+from django_durable.store import Claim, Claims, Failure, Owner
 from django_durable.worker.announcer import Announcer
 from django_durable.worker.loops import OUTAGE, Loop, logger
 from django_durable.worker.options import WorkerOptions
@@ -183,8 +185,29 @@ class Claimer:
         return store.read_checkpoints(store.connection(), workflows) if workflows else {}
 
     def _take(self, claim: Claim, recorded: list[Any] | None = None) -> None:
+        try:
+            run = self._run_of(claim, recorded)
+        except Exception as error:  # noqa: BLE001 - it is recorded
+            self._bury(claim, error)
+            return
+        self._runs.add(run)
+        self._announcer.started(run)
+        try:
+            self._start(run)
+        except RuntimeError:
+            # No thread can be had. The claim is one of the unknown now, which are given back.
+            self._runs.forget(run)
+            self._runs.leave(run)
+            raise
+
+    def _run_of(self, claim: Claim, recorded: list[Any] | None) -> Run:
         job_type = registry.get(claim.name)
         timeout = timeout_of(claim.options, job_type)
+        if claim.options:
+            # Read now: what can't be would be found out only when the run has failed.
+            backoff_of(claim.options, job_type)
+        if not isinstance(claim.metadata, dict):
+            raise PayloadDecodeError("the metadata is no dict")
         deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
         context = JobContext(
             claim,
@@ -195,16 +218,22 @@ class Claimer:
             recorded=recorded,
             tell=self._announcer.recorded,
         )
-        run = Run(context, deadline)
-        self._runs.add(run)
-        self._announcer.started(run)
-        try:
-            self._start(run)
-        except RuntimeError:
-            # No thread can be had. The claim is one of the unknown now, which are given back.
-            self._runs.forget(run)
-            self._runs.leave(run)
-            raise
+        return Run(context, deadline)
+
+    def _bury(self, claim: Claim, error: Exception) -> None:
+        """Let a job die whose row says what no worker can read, rather than claim it for ever."""
+        failure = Failure(
+            (claim.id, claim.epoch),
+            ErrorText.from_exception(error),
+            retryable=False,
+            reason=DeathReason.UNDECODABLE,
+        )
+        db = store.connection()
+        recorded = store.record_failure(db, failure, current_keep())
+        notifications.notify(db, notifications.READY, recorded.woken_queues)
+        for end in recorded.failed:
+            self._announcer.failed(end, failure.error)
+            notifications.notify(db, notifications.ENDED, [notifications.ids_topic([end.id])])
 
     def _cancel_late(self) -> int:
         """Cancel a batch of what has not started in time; return how many that were."""

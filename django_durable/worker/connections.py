@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import logging
+
 from django.db import connections, reset_queries
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+logger = logging.getLogger("django_durable.worker")
+
 
 def clean() -> None:
-    """Close this thread's connections that are old, broken, or left in a strange state."""
+    """Close this thread's connections that are old, broken, or left in a strange state.
+
+    Raises nothing: the run that was before has an end to be recorded.
+    """
     for wrapper in connections.all(initialized_only=True):
-        if wrapper.in_atomic_block or wrapper.needs_rollback or _is_in_transaction(wrapper):
-            # An open transaction of a job that has ended is nobody's; Django refuses to reconnect
-            # inside one, so the wrapper goes too.
-            wrapper.close()
+        try:
+            _clean(wrapper)
+        except Exception:
+            logger.exception("The connection %r could not be closed in order", wrapper.alias)
             del connections[wrapper.alias]
-        else:
-            wrapper.close_if_unusable_or_obsolete()
     reset_queries()
+
+
+def _clean(wrapper: BaseDatabaseWrapper) -> None:
+    if wrapper.in_atomic_block or wrapper.needs_rollback or _is_in_transaction(wrapper):
+        # An open transaction of a job that has ended is nobody's; Django refuses to reconnect
+        # inside one, so the wrapper goes too.
+        wrapper.close()
+        del connections[wrapper.alias]
+    else:
+        wrapper.close_if_unusable_or_obsolete()
 
 
 def _is_in_transaction(wrapper: BaseDatabaseWrapper) -> bool:

@@ -68,8 +68,9 @@ def execute(run: Run) -> Outcome:
     context = run.context
     if context.cancel_requested or context.is_abandoned:
         return _died(run, None)
-    receiver, sender = _server.Pipe(duplex=False)
+    receiver = None
     try:
+        receiver, sender = _server.Pipe(duplex=False)
         text = payloads.encode(list(context.claim), where="the claim", limit=None)
         process = _server.Process(target=isolated.run, args=(sender, text))
         process.start()
@@ -83,7 +84,8 @@ def execute(run: Run) -> Outcome:
         return _died(run, None, str(error))
     finally:
         run.kill = None
-        receiver.close()
+        if receiver is not None:
+            receiver.close()
 
 
 def _answer(receiver: Any, process: Any) -> Outcome | None:

@@ -116,7 +116,12 @@ class Renewer:
         job_type = registry.find(job.name) if job is not None else None
         if job is None or job_type is None:
             return
-        failure = timed_out_run(right, job.options, job.attempt, job_type)
+        try:
+            failure = timed_out_run(right, job.options, job.attempt, job_type)
+        except (AttributeError, TypeError, ValueError):
+            # Somebody has written other options meanwhile. Others' leases must not lapse for it.
+            logger.exception("The timeout of %s can't be recorded", right[0])
+            return
         recorded = store.record_failure(store.connection(), failure, current_keep())
         self._tell(recorded, failure.error.error_class, failure.error.message)
 

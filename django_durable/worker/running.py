@@ -87,13 +87,7 @@ class ThreadRunner:
                 continue
             if self._waiting:
                 self._wake_one()
-            if run.is_isolated:
-                # Imported late: few projects need it, and it brings a server process along.
-                from django_durable.worker import isolation
-
-                outcome = isolation.execute(run)
-            else:
-                outcome = execution.execute(run.context)
+            outcome = _isolated(run) if run.is_isolated else execution.execute(run.context)
             self._leave_if_copy()
             connections.clean()
             self._finished(run, outcome)
@@ -105,6 +99,16 @@ class ThreadRunner:
         """
         if os.getpid() != self._pid:
             os._exit(0)
+
+
+def _isolated(run: Run) -> Outcome:
+    # Imported late: few projects need it, and it brings a server process along.
+    from django_durable.worker import isolation
+
+    try:
+        return isolation.execute(run)
+    except BaseException as error:  # noqa: BLE001 - without an outcome the job would never end
+        return execution.judge(run.context, error)
 
 
 class LoopRunner:
@@ -156,6 +160,9 @@ class LoopRunner:
             outcome = await execution.aexecute(run.context)
         except BaseException as error:  # noqa: BLE001 - a cancel before the first step
             outcome = execution.judge(run.context, error)
-        if self._connected:
-            await sync_to_async(connections.clean)()
-        self._finished(run, outcome)
+        try:
+            if self._connected:
+                await sync_to_async(connections.clean)()
+        finally:
+            # Also when the task is cancelled meanwhile.
+            self._finished(run, outcome)

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 
 from django_durable import JobFailed
 from django_durable.models import DeadLetter, Job
@@ -41,6 +42,36 @@ def test_a_job_that_fails_twice_and_then_works_is_successful(worker, notes, fold
     assert len(notes.read("run")) == 3
     assert job.attempts.count() == 2
     assert not DeadLetter.objects.filter(job=job).exists()
+
+
+@pytest.mark.parametrize("job_type", [jobs.noop, jobs.async_noop], ids=["plain", "async"])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"options": {"timeout": "soon"}},
+        {"options": {"timeout": 1e300}},
+        {"options": {"backoff": 5}},
+        {"options": ["timeout"]},
+        {"metadata": 5},
+        {"args": "no JSON"},
+        {"args": "5"},
+        {"kwargs": "[1]"},
+    ],
+    ids=str,
+)
+def test_a_row_that_nobody_can_read_dies_and_keeps_none_from_running(worker, job_type, columns):
+    made = [
+        shared(job_type, run_after=timedelta(hours=1)).enqueue(),
+        shared(jobs.echo, run_after=timedelta(hours=1)).enqueue(1),
+    ]
+    Job.objects.filter(pk=made[0].pk).update(**columns)
+    # Both due at one moment, so that one claim takes both.
+    Job.objects.filter(pk__in=[job.pk for job in made]).update(due_at=Now(), run_after=Now())
+
+    assert made[1].result(SOON) == 1
+    (bad,) = wait_for_end(made[0])
+    assert (bad.status, bad.attempt, bad.attempts.count()) == (Job.Status.DEAD, 1, 1)
+    assert bad.dead_letter.reason in ("undecodable", "permanent")
 
 
 @pytest.mark.parametrize("job_type", [jobs.raising, jobs.async_raising], ids=["plain", "async"])
