@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
-from django.db import transaction
 
-from django_durable import births, faults, payloads, signals, store, waiting
+from django_durable import births, faults, notifications, payloads, signals, store, waiting
 from django_durable.choices import JobStatus, StepKind, StepStatus
 from django_durable.current import current
 from django_durable.exceptions import (
@@ -366,8 +365,7 @@ class JobContext:
             return
         keys = [(c.kind.value, c.name) for c in checkpoints if c.status is not StepStatus.PENDING]
         if keys:
-            alias = store.connection().alias
-            transaction.on_commit(lambda: self._tell(self, keys), using=alias, robust=True)
+            notifications.call_after_commit(store.connection(), lambda: self._tell(self, keys))
 
     def lock(self) -> Written:
         """Lock the job in the transaction that is open; ends the run if it is to end."""

@@ -16,7 +16,7 @@ from django_durable import notifications, payloads, signals, store
 from django_durable.choices import JobStatus, OnDuplicate
 from django_durable.conf import conf
 from django_durable.exceptions import DuplicateJob
-from django_durable.jobtypes import Call, concurrency_key_text
+from django_durable.jobtypes import Call, Options, concurrency_key_text
 from django_durable.models import Job
 
 NOW = timedelta(0)
@@ -31,28 +31,34 @@ class Template:
     """Hold what all jobs of one call have in common, worked out once."""
 
     def __init__(self, call: Call) -> None:
+        # Read once: each look asks Django's settings.
         options = call.job_type.options
-        run_after = call.overrides.get("run_after")
+        overrides = call.overrides
+
+        def value(name: str) -> Any:
+            return overrides[name] if name in overrides else getattr(options, name)
+
+        run_after = overrides.get("run_after")
         is_delay = isinstance(run_after, timedelta)
         self._func = call.job_type.func
         self._takes_context = options.takes_context
         self._names = payloads.argument_names(self._func, takes_context=self._takes_context)
         self._limit = conf.max_payload
-        self._key = call.value("concurrency_key")
+        self._key = value("concurrency_key")
         # Jobs of equal groups can be stored by one statement.
         self.group = (
             call.job_type.name,
-            call.value("queue_name"),
-            call.value("requires"),
-            call.value("priority"),
-            call.overrides.get("metadata", {}),
-            _stored_options(call),
-            call.value("max_attempts"),
+            value("queue_name"),
+            value("requires"),
+            value("priority"),
+            overrides.get("metadata", {}),
+            _stored_options(overrides, options),
+            value("max_attempts"),
             None if is_delay else run_after,
             run_after if is_delay else NOW,
-            call.overrides.get("on_duplicate", OnDuplicate.RETURN_EXISTING),
+            overrides.get("on_duplicate", OnDuplicate.RETURN_EXISTING),
         )
-        self._shared: tuple[Any, ...] = (*self.group, call.overrides.get("idempotency_key"))
+        self._shared: tuple[Any, ...] = (*self.group, overrides.get("idempotency_key"))
 
     @property
     def is_streamable(self) -> bool:
@@ -74,16 +80,15 @@ def new_job(call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> store
     return Template(call).new(args, kwargs)
 
 
-def _stored_options(call: Call) -> dict[str, Any]:
+def _stored_options(overrides: Mapping[str, Any], options: Options) -> dict[str, Any]:
     stored: dict[str, Any] = {}
-    if "timeout" in call.overrides:
-        timeout = call.overrides["timeout"]
+    if "timeout" in overrides:
+        timeout = overrides["timeout"]
         stored["timeout"] = None if timeout is None else timeout.total_seconds()
-    if "backoff" in call.overrides:
-        stored["backoff"] = call.overrides["backoff"].to_json()
-    start_within = call.job_type.options.start_within
-    if start_within is not None:
-        stored["start_within"] = start_within.total_seconds()
+    if "backoff" in overrides:
+        stored["backoff"] = overrides["backoff"].to_json()
+    if options.start_within is not None:
+        stored["start_within"] = options.start_within.total_seconds()
     return stored
 
 
@@ -118,7 +123,7 @@ def announce(db: BaseDatabaseWrapper, jobs: Sequence[Job]) -> None:
     """Tell workers and receivers of new jobs, once they are committed."""
     notifications.after_commit(db, notifications.READY, {job.queue_name for job in jobs})
     if signals.job_enqueued.has_listeners(Job):
-        transaction.on_commit(lambda: send_enqueued(jobs), using=db.alias, robust=True)
+        notifications.call_after_commit(db, lambda: send_enqueued(jobs))
 
 
 def send_enqueued(jobs: Sequence[Job]) -> None:
@@ -219,9 +224,7 @@ def enqueue_many(call: Call, calls: Iterable[Sequence[Any]]) -> EnqueuedJobs:
     notifications.after_commit(db, notifications.READY, {new.queue_name for new, _ in entries})
     if entries and signals.job_enqueued.has_listeners(Job):
         made = [place for place, (_new, outcome) in enumerate(entries) if outcome.created]
-        transaction.on_commit(
-            lambda: send_enqueued([jobs[place] for place in made]), using=db.alias, robust=True
-        )
+        notifications.call_after_commit(db, lambda: send_enqueued([jobs[place] for place in made]))
     return jobs
 
 

@@ -465,12 +465,6 @@ class Call:
         jobs: EnqueuedJobs = await sync_to_async(self.enqueue_many)(list(calls))
         return jobs
 
-    def value(self, name: str) -> Any:
-        """Return the option's value for these calls."""
-        if name in self.overrides:
-            return self.overrides[name]
-        return getattr(self.job_type.options, name)
-
 
 def _run_after(name: str, value: Any) -> datetime | timedelta | None:
     if value is None:

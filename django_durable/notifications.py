@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -30,18 +30,41 @@ _last: dict[tuple[str, str], float] = {}
 def after_commit(db: BaseDatabaseWrapper, channel: str, topics: Iterable[str]) -> None:
     """Notify each topic once the surrounding transaction has committed, or now without one."""
     names = tuple(topics)
-    if names and conf.notify:
+    if not names or not conf.notify:
+        return
+    if _is_manual(db):
+        # The server sends it with the commit, if there is one.
+        send(db, channel, names)
+    else:
         transaction.on_commit(lambda: notify(db, channel, names), using=db.alias, robust=True)
+
+
+def call_after_commit(db: BaseDatabaseWrapper, call: Callable[[], object]) -> None:
+    """Call once the surrounding transaction has committed, or now without one.
+
+    Not at all where the caller commits by hand: Django does not know then when he does.
+    """
+    if not _is_manual(db):
+        transaction.on_commit(call, using=db.alias, robust=True)
+
+
+def _is_manual(db: BaseDatabaseWrapper) -> bool:
+    return not db.in_atomic_block and not db.get_autocommit()
 
 
 def notify(db: BaseDatabaseWrapper, channel: str, topics: Iterable[str]) -> None:
     """Notify each topic that was not notified within the window."""
     due = [topic for topic in topics if _is_due(channel, topic)]
     if due:
-        with db.cursor() as cursor:
-            cursor.execute(
-                "SELECT pg_notify(%s, topic) FROM unnest(%s::text[]) AS topic", [channel, due]
-            )
+        send(db, channel, due)
+
+
+def send(db: BaseDatabaseWrapper, channel: str, topics: Iterable[str]) -> None:
+    """Notify each topic."""
+    with db.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_notify(%s, topic) FROM unnest(%s::text[]) AS topic", [channel, list(topics)]
+        )
 
 
 def ids_topic(ids: Iterable[object]) -> str:

@@ -71,7 +71,7 @@ def cancel_ids(
         notifications.after_commit(db, notifications.CANCEL, [notifications.ids_topic(running)])
     if ended:
         notifications.after_commit(db, notifications.ENDED, [notifications.ids_topic(ended)])
-        transaction.on_commit(lambda: _send_cancelled(db, ended), using=db.alias, robust=True)
+        notifications.call_after_commit(db, lambda: _send_cancelled(db, ended))
     outcome = {JobStatus.CANCELLED: "cancelled", JobStatus.RUNNING: "requested"}
     return {change.id: outcome[change.status] for change in changed}
 
@@ -136,9 +136,7 @@ def _announced(db: BaseDatabaseWrapper, made: store.Replayed) -> Job:
     job.created = True
     notifications.after_commit(db, notifications.READY, [made.queue_name])
     if signals.job_enqueued.has_listeners(Job):
-        transaction.on_commit(
-            lambda: signals.send(signals.job_enqueued, job=job), using=db.alias, robust=True
-        )
+        notifications.call_after_commit(db, lambda: signals.send(signals.job_enqueued, job=job))
     return job
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.choices import LIVE, JobStatus, OnDuplicate
-from django_durable.store.base import atomic, clock_offset, literal, quoted, rows, send
+from django_durable.store.base import atomic, clock_offset, literal, quoted, rows, rows_often, send
 from django_durable.uuid7 import uuid7, uuid7s
 
 # First half of the advisory locks of the package ("dd", then what the lock is for).
@@ -107,7 +107,7 @@ Insert = Callable[[], Enqueued | None]
 def _insert(db: BaseDatabaseWrapper, new: NewJob) -> Enqueued | None:
     job_id = uuid7()
     if new.is_plain and not clock_offset(db):
-        made = rows(
+        made = rows_often(
             db,
             "enqueue_plain",
             id=job_id,

@@ -11,7 +11,14 @@ import psycopg
 import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
-from django.db import DatabaseError, IntegrityError, connection, connections, transaction
+from django.db import (
+    DatabaseError,
+    IntegrityError,
+    OperationalError,
+    connection,
+    connections,
+    transaction,
+)
 from django.test import TestCase
 
 from django_durable import (
@@ -627,3 +634,121 @@ def test_calls_for_enqueue_many_may_come_from_the_database(work: Any) -> None:
         ((job.args[0],), {}) for job in Job.objects.order_by("pk").iterator(chunk_size=10)
     )
     assert [job.args for job in again] == [[number] for number in range(2500)]
+
+
+PREPARED = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%INTO durable_job%'"
+
+
+def prepared() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(PREPARED)
+        return int(cursor.fetchone()[0])
+
+
+@pytest.fixture
+def enqueues_often(work: Any) -> Any:
+    """A connection that has prepared the statement."""
+    connection.close()
+    made = [work.enqueue(number) for number in range(4)]
+    assert prepared() == 0
+    made += [work.enqueue(number) for number in range(4, 8)]
+    assert prepared() == 1
+    return made
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_enqueues_often_prepares_for_it(work: Any, enqueues_often: Any) -> None:
+    stored = list(Job.objects.order_by("pk"))
+    assert [job.pk for job in stored] == [job.pk for job in enqueues_often]
+    assert [job.args for job in stored] == [[number] for number in range(8)]
+    assert [job.enqueued_at for job in stored] == [job.enqueued_at for job in enqueues_often]
+    # Nothing else of the connection is prepared because of it.
+    assert connection.connection.prepare_threshold is None
+    assert prepared() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("enqueues_often")
+@pytest.mark.parametrize("how", ["DISCARD ALL", "DEALLOCATE ALL", "DISCARD PLANS"])
+def test_a_connection_may_forget_what_it_has_prepared(work: Any, how: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(how)
+    with transaction.atomic():
+        work.enqueue(-1)
+    assert [work.enqueue(number).created for number in range(8)] == [True] * 8
+    connection.set_autocommit(False)
+    try:
+        work.enqueue(-2)
+        connection.rollback()
+    finally:
+        connection.set_autocommit(True)
+    assert work.enqueue(8).created
+    assert Job.objects.count() == 8 + 10
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("enqueues_often")
+def test_what_is_prepared_can_be_watched_and_keeps_djangos_rules(
+    work: Any, django_assert_num_queries: Any
+) -> None:
+    with django_assert_num_queries(2):
+        work.enqueue(1)
+        work.enqueue(2)
+    seen = []
+
+    def watch(execute: Any, sql: str, params: Any, many: Any, context: Any) -> Any:
+        seen.append(sql)
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(watch):
+        work.enqueue(3)
+    assert any("INSERT INTO durable_job" in text for text in seen)
+
+    with transaction.atomic():
+        work.enqueue(4)
+        transaction.set_rollback(True)
+        with pytest.raises(transaction.TransactionManagementError):
+            work.enqueue(5)
+    assert Job.objects.count() == 8 + 3
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("enqueues_often")
+def test_a_connection_that_is_cut_says_so_as_django_does(work: Any) -> None:
+    def cut() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
+
+    pid = connection.connection.info.backend_pid
+    elsewhere(cut)
+    with pytest.raises(OperationalError):
+        work.enqueue(1)
+    connection.close_if_unusable_or_obsolete()
+    assert work.enqueue(2).created
+    assert Job.objects.count() == 9
+
+
+@pytest.mark.django_db(transaction=True)
+def test_whoever_commits_by_hand_can_enqueue_and_cancel(work: Any) -> None:
+    listening = connect_to_listen("durable_ready")
+    assert listening is not None
+    connection.set_autocommit(False)
+    try:
+        gone = work.enqueue(1)
+        connection.rollback()
+        kept = work.enqueue(2)
+        many = work.enqueue_many([((3,), {}), ((4,), {})])
+        many[0].cancel()
+        assert not list(listening.notifies(timeout=0.2))
+        connection.commit()
+    finally:
+        connection.rollback()
+        connection.set_autocommit(True)
+    assert {note.payload for note in listening.notifies(timeout=5, stop_after=1)} == {"default"}
+    listening.close()
+    assert not Job.objects.filter(pk=gone.pk).exists()
+    assert Job.objects.get(pk=kept.pk).status == Job.Status.READY
+    assert [job.status for job in Job.objects.filter(pk__gt=kept.pk).order_by("pk")] == [
+        Job.Status.CANCELLED,
+        Job.Status.READY,
+    ]
