@@ -27,6 +27,7 @@ from django_durable.exceptions import (
     RunTimedOut,
     StopRun,
 )
+from django_durable.excursions import in_thread
 from django_durable.journal import Journal, Known
 from django_durable.step_policy import refuse_in_step
 from django_durable.steps import AtomicStepRun, StepRun
@@ -167,7 +168,7 @@ class JobContext:
         self, name: str, func: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
         """Do what `atomic_step` does, from async code; the function is a plain one."""
-        return await sync_to_async(self.atomic_step)(name, func, *args, **kwargs)
+        return await in_thread(self.atomic_step)(name, func, *args, **kwargs)
 
     def now(self, name: str) -> datetime:
         """Return the database's time, recorded."""
@@ -255,7 +256,7 @@ class JobContext:
 
     async def astart(self, name: str, job_type: JobType | Call, *args: Any, **kwargs: Any) -> Job:
         """Do what `start` does, from async code."""
-        job: Job = await sync_to_async(self.start)(name, job_type, *args, **kwargs)
+        job: Job = await in_thread(self.start)(name, job_type, *args, **kwargs)
         return job
 
     def start_many(
@@ -268,7 +269,7 @@ class JobContext:
         self, name: str, job_type: JobType | Call, calls: Iterable[Sequence[Any]]
     ) -> list[Job]:
         """Do what `start_many` does, from async code."""
-        jobs: list[Job] = await sync_to_async(self.start_many)(name, job_type, list(calls))
+        jobs: list[Job] = await in_thread(self.start_many)(name, job_type, list(calls))
         return jobs
 
     def call(self, name: str, job_type: JobType | Call, *args: Any, **kwargs: Any) -> Any:
@@ -277,7 +278,7 @@ class JobContext:
 
     async def acall(self, name: str, job_type: JobType | Call, *args: Any, **kwargs: Any) -> Any:
         """Do what `call` does, from async code."""
-        return await sync_to_async(self.call)(name, job_type, *args, **kwargs)
+        return await in_thread(self.call)(name, job_type, *args, **kwargs)
 
     # Cancelling and progress.
 
@@ -468,7 +469,7 @@ class JobContext:
     @property
     def is_abandoned(self) -> bool:
         """Tell whether the outcome of the run counts no more."""
-        return isinstance(self._stop, ClaimLost | RunTimedOut)
+        return self._stop is not None and isinstance(self._stop, ClaimLost | RunTimedOut)
 
     def raise_if_stopped(self) -> None:
         """Raise what `stop` said, if it did."""

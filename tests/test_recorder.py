@@ -37,8 +37,10 @@ class Desk:
 
         self.jobs = [work.enqueue() for _ in range(3)]
         self.runs = Runs(ClaimTable.create(3), 3)
-        for claim in Runner(work).claim():
-            self.runs.add(Run(JobContext(claim, registry.get(claim.name), None), None))
+        claims = Runner(work).claim()
+        self.runs.add(
+            [Run(JobContext(claim, registry.get(claim.name), None), None) for claim in claims]
+        )
         self.announcer = Announcer(WorkerOptions("desk", maintenance=False))
         self.recorder = Recorder(self.runs, self.announcer, lambda: None)
 

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -65,16 +66,20 @@ class Announcer:
         if jobs and signals.job_enqueued.has_listeners(Job):
             self._put(lambda: send_enqueued(jobs))
 
-    def started(self, run: Run) -> None:
+    def started(self, runs: Sequence[Run]) -> None:
         """Send `job_started`."""
         if signals.job_started.has_listeners(Job):
-            attempt = run.context.attempt
-            self._put(lambda: _send(signals.job_started, job=run.context.job, attempt=attempt))
+            for run in runs:
+                self._put(partial(self._send_started, run))
 
-    def succeeded(self, run: Run) -> None:
+    def _send_started(self, run: Run) -> None:
+        _send(signals.job_started, job=run.context.job, attempt=run.context.attempt)
+
+    def succeeded(self, runs: Sequence[Run]) -> None:
         """Send `job_succeeded`."""
         if signals.job_succeeded.has_listeners(Job):
-            self._put(lambda: self._send_succeeded(run))
+            for run in runs:
+                self._put(partial(self._send_succeeded, run))
 
     def _send_succeeded(self, run: Run) -> None:
         claim = run.context.claim

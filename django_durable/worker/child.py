@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import select
 import time
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -127,8 +128,16 @@ class Child:
             self._leave_at = time.monotonic() + self._options.lease * 2 / 3
             self._drain()
 
-    def _start(self, run: Run) -> None:
-        (self._tasks if run.is_async else self._threads).submit(run)
+    def _start(self, runs: Sequence[Run]) -> list[Run]:
+        """Start runs; return those for which no thread can be had."""
+        left = []
+        for runner, is_async in ((self._tasks, True), (self._threads, False)):
+            group = [run for run in runs if run.is_async is is_async]
+            try:
+                runner.submit(group)
+            except RuntimeError:
+                left += group
+        return left
 
     def _finished(self, run: Run, outcome: Outcome) -> None:
         """Take the outcome of a function that has returned, from whatever thread it ran in."""

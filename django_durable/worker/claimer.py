@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -48,7 +48,7 @@ class Claimer:
         runs: Runs,
         recorder: Recorder,
         announcer: Announcer,
-        start: Callable[[Run], None],
+        start: Callable[[Sequence[Run]], list[Run]],
     ) -> None:
         self._options = options
         self._runs = runs
@@ -131,8 +131,7 @@ class Claimer:
         sees_all = looked and now >= self._claims.full_from
         claimed = self._claims.claim(db, room, self._current_shunned(now))
         recorded = self._recorded(claimed)
-        for claim in claimed:
-            self._take(claim, recorded.get(claim.id))
+        self._take(claimed, recorded)
         is_behind = self._timekeeper is not None and self._timekeeper.behind
         # What a rate holds back is due, and will start here.
         is_paced = self._claims.opens_at < math.inf
@@ -184,30 +183,33 @@ class Claimer:
         ]
         return store.read_checkpoints(store.connection(), workflows) if workflows else {}
 
-    def _take(self, claim: Claim, recorded: list[Any] | None = None) -> None:
-        try:
-            run = self._run_of(claim, recorded)
-        except Exception as error:  # noqa: BLE001 - it is recorded
-            self._bury(claim, error)
-            return
-        self._runs.add(run)
-        self._announcer.started(run)
-        try:
-            self._start(run)
-        except RuntimeError:
-            # No thread can be had. The claim is one of the unknown now, which are given back.
-            self._runs.forget(run)
-            self._runs.leave(run)
-            raise
+    def _take(self, claimed: Sequence[Claim], recorded: Mapping[UUID, list[Any]]) -> None:
+        """Enter the claims and start their runs."""
+        runs: list[Run] = []
+        for claim in claimed:
+            try:
+                runs.append(self._run_of(claim, recorded.get(claim.id)))
+            except Exception as error:  # noqa: BLE001 - it is recorded
+                self._bury(claim, error)
+        self._runs.add(runs)
+        self._announcer.started(runs)
+        left = self._start(runs)
+        if left:
+            # These claims are of the unknown now, which are given back.
+            self._runs.forget(left)
+            for run in left:
+                self._runs.leave(run)
+            raise RuntimeError("no thread can be had")
 
     def _run_of(self, claim: Claim, recorded: list[Any] | None) -> Run:
         job_type = registry.get(claim.name)
+        # Read now: what can't be would be found out only when the run has failed.
+        for name in ("options", "metadata"):
+            if not isinstance(getattr(claim, name), dict):
+                raise PayloadDecodeError(f"the {name} are no dict that can be read")
         timeout = timeout_of(claim.options, job_type)
         if claim.options:
-            # Read now: what can't be would be found out only when the run has failed.
             backoff_of(claim.options, job_type)
-        if not isinstance(claim.metadata, dict):
-            raise PayloadDecodeError("the metadata is no dict")
         deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
         context = JobContext(
             claim,

@@ -185,7 +185,7 @@ class Recorder:
             elif isinstance(outcome, Rejected):
                 self._reject(run, outcome)
             elif isinstance(outcome, ParkedRun):
-                self._runs.forget(run)
+                self._runs.forget([run])
                 self._announcer.parked(run)
             elif isinstance(outcome, Abandoned):
                 self._lose(run)
@@ -194,13 +194,12 @@ class Recorder:
         db = store.connection()
         recorded = store.record_successes(db, [outcome for _run, outcome in successes])
         self._wake_queues(recorded.woken_queues)
-        missing = []
+        written: list[Run] = []
+        missing: list[Run] = []
         for run, _outcome in successes:
-            if run.right[0] in recorded.succeeded:
-                self._ended(run)
-                self._announcer.succeeded(run)
-            else:
-                missing.append(run)
+            (written if run.right[0] in recorded.succeeded else missing).append(run)
+        self._ended(written)
+        self._announcer.succeeded(written)
         self._judge_missing(missing)
 
     def _write_failure(self, run: Run, failure: Failure) -> None:
@@ -211,9 +210,9 @@ class Recorder:
             return
         end = recorded.failed[0]
         if end.status is JobStatus.READY:
-            self._runs.forget(run)
+            self._runs.forget([run])
         else:
-            self._ended(run)
+            self._ended([run])
         self._announcer.failed(end, failure.error, run)
 
     def _reject(self, run: Run, outcome: Rejected) -> None:
@@ -227,10 +226,10 @@ class Recorder:
         if not released:
             self._judge_missing([run])
         elif released[0].status is JobStatus.CANCELLED:
-            self._ended(run)
+            self._ended([run])
             self._announcer.cancelled(run.right[0])
         else:
-            self._runs.forget(run)
+            self._runs.forget([run])
 
     def _judge_missing(self, runs: list[Run]) -> None:
         """Tell whether an earlier write arrived, whose answer was lost, or the claim is lost."""
@@ -240,13 +239,13 @@ class Recorder:
         for run in runs:
             job = now.get(run.right[0])
             if job is not None and job.ended_by(run.right[1]):
-                self._ended(run)
+                self._ended([run])
             else:
                 self._lose(run)
 
     def _lose(self, run: Run) -> None:
         was_timed_out = run.is_timed_out
-        self._runs.forget(run)
+        self._runs.forget([run])
         if not was_timed_out:
             self._announcer.lost(run)
 
@@ -255,14 +254,14 @@ class Recorder:
         logger.error("The end of %s can't be stored: %s", run.right[0], error)
         text = ErrorText.of(type(error).__name__, f"the outcome can't be stored: {error}")
         failure = Failure(run.right, text, retryable=False, reason=DeathReason.UNSTORABLE)
-        if isinstance(outcome, Success | Failure):
+        if isinstance(outcome, Success | Failure | Rejected):
             self._write_failure(run, failure)
         else:
-            self._runs.forget(run)
+            self._runs.forget([run])
 
-    def _ended(self, run: Run) -> None:
-        self._runs.forget(run)
-        self._unnotified.append(run.right[0])
+    def _ended(self, runs: list[Run]) -> None:
+        self._runs.forget(runs)
+        self._unnotified += [run.right[0] for run in runs]
 
     def _wake_queues(self, queues: frozenset[str] | set[str]) -> None:
         if queues:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -41,9 +41,12 @@ class ThreadRunner:
         self._count = 0
         self._pid = os.getpid()
 
-    def submit(self, run: Run) -> None:
-        """Start a run; a new thread is made when none is idle."""
-        self._waiting.append(run)
+    def submit(self, runs: Sequence[Run]) -> None:
+        """Start runs; a new thread is made when none is idle.
+
+        Raises `RuntimeError` when there is no thread and none can be had; nothing starts then.
+        """
+        self._waiting.extend(runs)
         self._wake_one()
 
     def _wake_one(self) -> None:
@@ -63,6 +66,8 @@ class ThreadRunner:
             self._waking = False
             self._count -= 1
             if not self._count:
+                # Their claims are given back; a later thread must not run them all the same.
+                self._waiting.clear()
                 raise
 
     def _work(self) -> None:
@@ -123,21 +128,28 @@ class LoopRunner:
         self._connected = False
         connection_created.connect(self._notice, weak=False)
 
-    def submit(self, run: Run) -> None:
-        """Start a run on the loop, which is made for the first one."""
+    def submit(self, runs: Sequence[Run]) -> None:
+        """Start runs on the loop, which is made for the first one; raises as a thread does."""
+        if not runs:
+            return
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._run_loop, name="loop", daemon=True).start()
-        self._waiting.append(run)
-        if len(self._waiting) == 1:
-            # Who finds others waiting knows that the loop has been called for them.
-            self._loop.call_soon_threadsafe(self._start_all)
+            loop = asyncio.new_event_loop()
+            try:
+                threading.Thread(
+                    target=self._run_loop, args=(loop,), name="loop", daemon=True
+                ).start()
+            except RuntimeError:
+                # Nobody would run what is put on it.
+                loop.close()
+                raise
+            self._loop = loop
+        self._waiting.extend(runs)
+        self._loop.call_soon_threadsafe(self._start_all)
 
-    def _run_loop(self) -> None:
-        assert self._loop is not None  # noqa: S101 - made before this thread
+    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         while True:
             try:
-                self._loop.run_forever()
+                loop.run_forever()
             except BaseException:  # noqa: BLE001 - users' code
                 # A task that some job started raised SystemExit, say; the loop serves all jobs.
                 logger.exception("What a job started on the loop has failed; the loop goes on")
@@ -157,8 +169,10 @@ class LoopRunner:
     async def _work(self, run: Run) -> None:
         _in_async_run.set(True)
         try:
+            # The loop may have been busy for long: a cancel or a timeout may have come meanwhile.
+            run.context.raise_if_stopped()
             outcome = await execution.aexecute(run.context)
-        except BaseException as error:  # noqa: BLE001 - a cancel before the first step
+        except BaseException as error:  # noqa: BLE001 - without an outcome it would never end
             outcome = execution.judge(run.context, error)
         try:
             if self._connected:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -53,10 +53,12 @@ class Run:
         return self._timed_out
 
     def runs_as(self, task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> None:
-        """Take the task that runs an async function, by which it can be ended from outside."""
+        """Take the task that runs an async function, by which it can be ended from outside.
+
+        What came before is for the task to find: one that is cancelled before its first step ends
+        without running a line, and nobody would hear of its end.
+        """
         self._task, self._loop = task, loop
-        if self.context.cancel_requested or self.context.is_abandoned:
-            task.cancel()
 
     def _interrupt(self) -> None:
         if self._task is not None and self._loop is not None:
@@ -114,13 +116,14 @@ class Runs:
     def _free_slots(self) -> int:
         return self.slots - len(self._live) - len(self._stuck)
 
-    def add(self, run: Run) -> None:
-        """Enter a claim, before its run starts."""
+    def add(self, runs: Sequence[Run]) -> None:
+        """Enter claims, before their runs start."""
         with self._lock:
-            self._held[run.right] = run
-            self._live.add(run)
-            self._table.add(run.right, run.deadline)
-            self.taken += 1
+            for run in runs:
+                self._held[run.right] = run
+                self._live.add(run)
+                self._table.add(run.right, run.deadline)
+            self.taken += len(runs)
 
     def leave(self, run: Run) -> None:
         """Free the slot of a run whose function has returned."""
@@ -143,11 +146,12 @@ class Runs:
         """Return how many threads hold runs that have timed out."""
         return len(self._stuck)
 
-    def forget(self, run: Run) -> None:
-        """Let go of a claim whose end is recorded, or which is lost."""
+    def forget(self, runs: Sequence[Run]) -> None:
+        """Let go of claims whose end is recorded, or which are lost."""
         with self._lock:
-            if self._held.pop(run.right, None) is not None:
-                self._table.remove(run.right)
+            for run in runs:
+                if self._held.pop(run.right, None) is not None:
+                    self._table.remove(run.right)
             enough = self._is_enough() or not self._held
         if enough:
             self.changed()
