@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.databases import Databases
@@ -26,6 +26,7 @@ class Bench:
     limits: Limits
     quick: bool
     rounds: int
+    peers: Sequence[str] = ()
     limit_values: dict[str, list[float]] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
 
@@ -42,6 +43,11 @@ class Bench:
             return value
 
         return measure
+
+    def commits(self, count: int) -> dict[str, Measure]:
+        """Return the measure of how long so many single-row commits take, by its name."""
+        rate = self.limit("commits")
+        return {f"{count:,} commits": lambda: count / rate()}
 
     def compare(
         self,

@@ -50,7 +50,7 @@ def run(server: Server, asked: argparse.Namespace, command: str) -> int:
     databases.migrate()
     limits = Limits(databases, asked.quick)
     rounds = asked.rounds or (1 if asked.quick else 3)
-    bench = Bench(databases, limits, asked.quick, rounds)
+    bench = Bench(databases, limits, asked.quick, rounds, asked.peers)
     with databases.connect("postgres") as db:
         facts = machine.describe(db)
     for name, value in facts.items():

@@ -71,6 +71,15 @@ def test_unknown_names_are_refused_before_anything_starts() -> None:
     assert "no peer is called nobody" in done.stderr
 
 
+def test_each_peer_has_pinned_requirements_and_a_program() -> None:
+    folder = ROOT / "benchmarks" / "peers"
+    requirements = {path.stem.removeprefix("requirements-"): path for path in folder.glob("*.txt")}
+    assert set(requirements) == {"absurd", "pgqueuer", "procrastinate"}
+    for name, path in requirements.items():
+        assert all(line.count("==") == 1 for line in path.read_text().splitlines())
+        assert (folder / f"{name}_peer.py").is_file()
+
+
 def test_a_value_is_held_against_its_neighbours_in_time() -> None:
     limit = iter([100.0, 200.0, 400.0])
     case = iter([15.0, 30.0])

@@ -20,7 +20,11 @@ POLL_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class Peer:
-    """Say how to watch a peer's drain: what is left, its last id, and its window after an id."""
+    """Say how to watch a peer's drain: what is left, its last id, and its window after an id.
+
+    Or a moment, for a peer whose ids don't ascend. `workflows` says how it runs them, if it does,
+    and `children` how it runs those that a parent awaits.
+    """
 
     name: str
     title: str
@@ -28,8 +32,21 @@ class Peer:
     is_left: LiteralString
     last_id: LiteralString
     window: LiteralString
+    workflows: str = ""
+    children: str = ""
 
 
+ABSURD = Peer(
+    "absurd",
+    "Absurd",
+    "def, 8 clients, batch_size 32",
+    "SELECT EXISTS (SELECT FROM absurd.t_jobs WHERE state IN ('pending', 'running', 'sleeping'))",
+    "SELECT clock_timestamp()",
+    "SELECT count(*) FILTER (WHERE state = 'completed'), extract(epoch FROM"
+    " max(completed_at) - min(started_at))::float FROM absurd.r_jobs WHERE created_at > %s",
+    "8 clients, batch_size 32",
+    "of 4 clients, batch_size 10, poll_interval 0.05",
+)
 PEERS = {
     peer.name: peer
     for peer in (
@@ -54,6 +71,7 @@ PEERS = {
             " - min(created) FILTER (WHERE status = 'picked')"
             ")::float FROM pgqueuer_log WHERE job_id > %s",
         ),
+        ABSURD,
     )
 }
 
@@ -73,34 +91,61 @@ class PeerRun:
     def __init__(self, bench: Bench, peer: Peer) -> None:
         self._bench = bench
         self._peer = peer
-        self._title = f"{peer.title} {environments.version(peer.name)}"
+        self.title = f"{peer.title} {environments.version(peer.name)}"
         bench.say(f"{peer.title}: its environment")
         self._python = environments.make(peer.name)
         self._database = f"peer_{peer.name}"
         self._start_afresh()
 
     def figures(self) -> Iterator[Figure]:
-        """Measure what is measured of the package: single and bulk enqueue, and a drain."""
+        """Measure what is measured of the package: enqueueing, a drain, and workflows if any."""
         bench, peer = self._bench, self._peer
         case = f"peer-{peer.name}"
         single, many = bench.size(2000, 200), bench.size(20_000, 1000)
         yield bench.compare(
             case,
-            f"{self._title}: enqueue, one per transaction, one process",
+            f"{self.title}: enqueue, one per transaction, one process",
             lambda: self._call("enqueue", single),
             "commits",
         )
         yield bench.compare(
             case,
-            f"{self._title}: bulk enqueue of {many:,}",
+            f"{self.title}: bulk enqueue of {many:,}",
             lambda: self._call("enqueue-many", many),
             "copy",
         )
         yield bench.compare(
             case,
-            f"{self._title}: drain of {many:,}: {peer.how}",
-            lambda: self._drain(many),
+            f"{self.title}: drain of {many:,}: {peer.how}",
+            lambda: many / self.seconds("enqueue-many", many, runs=many),
             "claim+complete",
+        )
+        if peer.workflows:
+            yield from self._workflows(case)
+
+    def _workflows(self, case: str) -> Iterator[Figure]:
+        bench, how = self._bench, self._peer.workflows
+        count, steps, children = bench.size(500, 40), bench.size(1000, 50), bench.size(200, 10)
+        yield bench.compare(
+            case,
+            f"{self.title}: {count} workflows of 5 no-op steps: {how}",
+            lambda: 5 * count / self.seconds("five-steps", count, runs=count),
+            "commits",
+            unit="steps/s",
+        )
+        yield bench.compare(
+            case,
+            f"{self.title}: one workflow of {steps:,} steps: {how}",
+            lambda: self.seconds("steps", steps),
+            unit="s",
+            beside=bench.commits(steps),
+        )
+        yield bench.compare(
+            case,
+            f"{self.title}: a parent and {children} awaited children {self._peer.children}",
+            lambda: self.seconds("parent", children),
+            unit="s",
+            beside=bench.commits(children),
         )
 
     def _start_afresh(self) -> None:
@@ -118,25 +163,25 @@ class PeerRun:
             raise WorkerFailed(f"{self._peer.title} {verb}: {done.stderr[-2000:]}")
         return float(done.stdout) if counts else 0.0
 
-    def _drain(self, count: int) -> float:
-        """Let its worker run dry, then give it all jobs in one commit, and read the window."""
+    def seconds(self, verb: str, count: int, runs: int = 1) -> float:
+        """Let its worker run dry, then give it all in one commit, and read the window of `runs`."""
         self._start_afresh()
         with (
             self._bench.databases.connect(self._database) as db,
             subprocess.Popen(self._command("work"), stderr=subprocess.DEVNULL) as worker,
         ):
             try:
-                self._call("enqueue-many", WARM_UP)
+                self._call(verb, WARM_UP)
                 self._wait_until_dry(db, worker)
                 last = value(db, self._peer.last_id)
-                self._call("enqueue-many", count)
+                self._call(verb, count)
                 self._wait_until_dry(db, worker)
                 row = db.execute(self._peer.window, [last]).fetchone()
             finally:
                 worker.terminate()
-        if row is None or row[0] != count:
-            raise WorkerFailed(f"{self._peer.title} ran {row and row[0]} of {count} jobs")
-        return float(count / row[1])
+        if row is None or row[0] != runs:
+            raise WorkerFailed(f"{self._peer.title} ran {row and row[0]} of {runs} jobs")
+        return float(row[1])
 
     def _wait_until_dry(self, db: Connection, worker: subprocess.Popen[bytes]) -> None:
         def is_dry() -> bool:
