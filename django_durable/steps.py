@@ -22,6 +22,7 @@ from django_durable.exceptions import (
     RejectJob,
     RetryJob,
 )
+from django_durable.excursions import in_thread
 from django_durable.journal import Known
 from django_durable.revival import revive
 from django_durable.step_policy import inside_step, policy_of
@@ -196,7 +197,7 @@ class StepRun:
             try:
                 value = await self.aonce()
             except Exception as error:  # noqa: BLE001 - judged by `fail`
-                await sync_to_async(self.fail)(error)
+                await in_thread(self.fail)(error)
             else:
                 faults.reach("after_step_record")
                 return value
@@ -205,7 +206,7 @@ class StepRun:
         self.started = time.monotonic()
         with inside_step():
             if not inspect.iscoroutinefunction(self.func):
-                return await sync_to_async(self.func)(*self.args, **self.kwargs)
+                return await in_thread(self.func)(*self.args, **self.kwargs)
             return await self._in_time(*self.args, **self.kwargs)
 
     async def _in_time(self, *args: Any, **kwargs: Any) -> Any:
@@ -246,7 +247,7 @@ class AtomicStepRun(StepRun):
 
     async def aonce(self) -> Any:
         """Do what `once` does, from async code."""
-        return await sync_to_async(self.once)()
+        return await in_thread(self.once)()
 
 
 def in_transaction(context: JobContext, body: Callable[[], T]) -> T:

@@ -287,6 +287,17 @@ def test_verbs_inside_an_async_step_are_refused() -> None:
     assert value_of(job) is None
 
 
+@pytest.mark.parametrize("verb", ["astep", "aatomic_step"])
+def test_a_step_that_raises_stop_iteration_fails_rather_than_never_to_return(verb: str) -> None:
+    @workflow(max_attempts=1)
+    async def flow(context: JobContext) -> None:
+        await asyncio.wait_for(getattr(context, verb)("first", lambda: next(iter(()))), 5)
+
+    job = flow.enqueue()
+    go(flow)
+    assert fresh(job).attempts.get().error_class == "RuntimeError"
+
+
 def test_a_plain_workflow_may_use_async_functions_as_steps() -> None:
     @workflow
     def flow(context: JobContext) -> list[int]:
