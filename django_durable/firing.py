@@ -154,12 +154,12 @@ def _fire_locked(db: BaseDatabaseWrapper, locked: Sequence[int]) -> list[Job]:
     for row in rows.annotate(busy=Exists(busy), now=ClockNow()):
         try:
             verdicts[row.pk] = _judge(row)
-        except DatabaseError:
-            raise
-        except Exception as error:
-            # A bad row, or users' code.
+        except (Exception, SystemExit) as error:
+            if isinstance(error, DatabaseError) and not store.is_usable(db):
+                raise
+            # A bad row, or users' code, which may have another database that is away.
             logger.exception("The schedule %s cannot fire", row)
-            store.break_schedule(db, row.pk, f"{type(error).__name__}: {error}")
+            store.break_schedule(db, row.pk, schedules.why_broken(error))
     new = [tick for verdict in verdicts.values() for tick in verdict.ticks]
     pairs = list(zip(new, store.insert_ticks(db, new), strict=True))
     made: list[Job] = []

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.db import IntegrityError, connections, transaction
+from django.db import DatabaseError, IntegrityError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F
 
@@ -18,6 +18,7 @@ from django_durable import payloads, store, ticks
 from django_durable.choices import CatchUp, Overlap
 from django_durable.conf import conf
 from django_durable.cron import Cron
+from django_durable.errortext import ErrorText
 from django_durable.jobtypes import Call, JobType, check_text, registry
 
 if TYPE_CHECKING:
@@ -283,11 +284,20 @@ def plan(row: Schedule, now: datetime | None = None) -> None:
                 # A worker that knows the job type does it.
                 return
             changed |= _run_on_create(row, changed["next_run_at"], now)
-    except ValueError as error:
-        broken = str(error)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, DatabaseError) and not store.is_usable(db):
+            raise
+        # A wrong rule says it in a sentence. Else it is a bad row, or users' code.
+        broken = why_broken(error).removeprefix("ValueError: ")
     if row.broken != NOT_DECLARED:
         changed["broken"] = broken
     Schedule.objects.using(db.alias).filter(pk=row.pk).update(**changed)
+
+
+def why_broken(error: BaseException) -> str:
+    """Say in `broken` what a schedule cannot fire for."""
+    text = ErrorText.from_exception(error)
+    return f"{text.error_class}: {text.message}"
 
 
 def _planned(row: Schedule, rule: ticks.Rule, now: datetime) -> datetime | None:

@@ -21,13 +21,15 @@ SELECT
             )
             UNION ALL
             (
-                SELECT next_run_at - jitter
+                SELECT next_run_at - LEAST(jitter, interval '36500 days')
                 FROM durable_schedule
                 WHERE
                     broken = '' AND job_name = ANY(%(names)s::text[]) AND jitter IS NOT NULL
-                    AND next_run_at <= statement_timestamp() + %(offset)s::interval
-                        + (SELECT max(jitter) FROM durable_schedule WHERE jitter IS NOT NULL)
-                    AND next_run_at - jitter <= statement_timestamp() + %(offset)s::interval
+                    AND next_run_at <= statement_timestamp() + %(offset)s::interval + (
+-- include: widest_jitter
+                    )
+                    AND next_run_at - LEAST(jitter, interval '36500 days')
+                    <= statement_timestamp() + %(offset)s::interval
                 LIMIT 1
             )
         ) AS head

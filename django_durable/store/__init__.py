@@ -36,6 +36,7 @@ renewal and a rescue wait for no lock.
 from django_durable.store.base import (
     connection,
     end_if_idle_for,
+    is_usable,
     now,
     pipeline,
     prepare_in_this_thread,
@@ -153,6 +154,7 @@ __all__ = [
     "Swept",
     "count_gone",
     "hold_awaited",
+    "is_usable",
     "sweep",
     "Look",
     "Moved",

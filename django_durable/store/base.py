@@ -211,6 +211,12 @@ def is_direct(db: BaseDatabaseWrapper) -> bool:
     return direct
 
 
+def is_usable(db: BaseDatabaseWrapper) -> bool:
+    """Tell whether the open transaction can go on after an error of whatever database."""
+    status = db.connection.info.transaction_status if db.connection is not None else None
+    return status == psycopg.pq.TransactionStatus.INTRANS and not db.needs_rollback
+
+
 def clock_offset(db: BaseDatabaseWrapper) -> timedelta:
     """Return how far the testing kit has moved the one clock for this connection."""
     offset: timedelta = getattr(db, "durable_clock_offset", NO_OFFSET)

@@ -32,13 +32,16 @@ class Timekeeper:
         now = time.monotonic()
         if now < self.next_at:
             return
+        due_in = None
         try:
             due_in = self._look(now)
-        except OUTAGE:
-            raise
+        except OUTAGE as error:
+            # If the database is away, the claim that follows says so. If not, it must go on.
+            logger.warning(
+                "The schedules wait for a database: %s", str(error).strip().split("\n")[0]
+            )
         except Exception:  # noqa: BLE001 - the claims go on, and so does this
             logger.exception("The schedules could not be looked at")
-            due_in = None
         self.behind = due_in == 0
         pause = self._poll_interval if due_in is None else min(due_in, self._poll_interval)
         self.next_at = time.monotonic() + pause

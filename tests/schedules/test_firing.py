@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 
 from django_durable import UnknownJob, firing, job
 from django_durable.jobtypes import JobType, registry
@@ -345,6 +345,9 @@ def test_a_longer_interval_goes_on_from_the_last_tick(work: JobType, at: At) -> 
         ({"cron": None}, "a schedule has either cron or every"),
         ({"timezone": "Mars/Olympus"}, "is not a time zone"),
         ({"jitter": HOUR}, "jitter is from 0 on and shorter"),
+        ({"jitter": timedelta(days=-1)}, "jitter is from 0 on and shorter"),
+        ({"jitter": timedelta.max}, "jitter is from 0 on and shorter"),
+        ({"starts_at": datetime.max.replace(tzinfo=UTC)}, "OverflowError"),
         ({"overlap": "wait"}, "overlap is allow or skip"),
         ({"kwargs": {"unknown": 1}}, "TypeError"),
         ({"args": {"no": "list"}}, "TypeError"),
@@ -391,6 +394,30 @@ def test_a_schedule_that_the_database_refuses_is_found_out_and_stops_no_other(at
         "tenant 14",
     ]
     assert "division by zero" in Schedule.objects.get(name="tenant-13").broken
+
+
+@pytest.mark.parametrize(
+    "error", [OperationalError("another database is away"), SystemExit(1), ValueError("\ud800")]
+)
+@pytest.mark.parametrize("run_on_create", [False, True])
+def test_what_users_code_raises_for_a_schedule_stops_no_other(
+    work: JobType, at: At, error: BaseException, *, run_on_create: bool
+) -> None:
+    def key() -> str:
+        raise error
+
+    at(2026, 5, 4, 12, 30)
+    # Made where nobody knows the job type.
+    Schedule.objects.create(
+        job_name="scheduled.keyed", name="bad", cron="@hourly", run_on_create=run_on_create
+    )
+    other = work.schedule("other", cron="@hourly")
+    job(name="scheduled.keyed", concurrency_key=key)(lambda: None)
+    at(2026, 5, 4, 13, 0, 1)
+    with transaction.atomic():
+        assert look() == 1
+    assert nominal(other) == ["04 13:00:00"]
+    assert Schedule.objects.get(name="bad").broken
 
 
 def test_schedules_say_so_while_no_live_worker_knows_their_job_type(work: JobType, at: At) -> None:
