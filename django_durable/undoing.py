@@ -10,6 +10,7 @@ from uuid import UUID
 from django_durable import store
 from django_durable.choices import StepKind, StepStatus
 from django_durable.exceptions import PermanentFailure, StopRun
+from django_durable.fields import Undecodable
 from django_durable.step_policy import policy_by_name
 from django_durable.steps import StepRun
 
@@ -45,9 +46,7 @@ def undo(context: JobContext) -> int:
 
 
 def _take_back(context: JobContext, original: UUID, step: Step) -> bool:
-    args, kwargs = step.undo_call
-    compensate = _compensation(step.undo_name or "")
-    run = CompensationRun(context, step.name, compensate, (step.value, *args), kwargs)
+    run = CompensationRun(context, step.name, *_call_of(step))
     try:
         run.run()
     except StopRun:
@@ -60,6 +59,21 @@ def _take_back(context: JobContext, original: UUID, step: Step) -> bool:
         return False
     store.mark_compensated(store.connection(), original, context.claim.id)
     return True
+
+
+def _call_of(step: Step) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """Return the compensation and its arguments; what is wrong with them is the call's to raise.
+
+    So it is recorded of this step, and the others are taken back all the same.
+    """
+    for stored in (step.value, step.undo_call):
+        if isinstance(stored, Undecodable):
+            return _raising(PermanentFailure(f"what it did can't be read: {stored.reason}")), (), {}
+    try:
+        args, kwargs = step.undo_call
+        return _compensation(step.undo_name or ""), (step.value, *args), kwargs
+    except Exception as error:  # noqa: BLE001 - the call raises it
+        return _raising(error), (), {}
 
 
 def _is_last(context: JobContext) -> bool:
@@ -75,17 +89,17 @@ def _compensation(name: str) -> Callable[..., Any]:
         parts.pop()
         try:
             import_module(".".join(parts))
-        except ImportError:
+        except (ImportError, ValueError):
             continue
         policy = policy_by_name(name)
         break
     if policy is None or policy.compensate is None:
-        return _missing(name)
+        raise PermanentFailure(f"the step function {name} has no compensation in this code")
     return policy.compensate
 
 
-def _missing(name: str) -> Callable[..., Any]:
-    def missing(*_: Any, **__: Any) -> None:
-        raise PermanentFailure(f"the step function {name} has no compensation in this code")
+def _raising(error: Exception) -> Callable[..., Any]:
+    def failing(*_: Any, **__: Any) -> None:
+        raise error
 
-    return missing
+    return failing

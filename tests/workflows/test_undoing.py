@@ -408,3 +408,23 @@ def test_an_undo_job_has_the_options_of_its_job() -> None:
 def test_nobody_else_makes_an_undo_job() -> None:
     with pytest.raises(ValueError, match="undo"):
         shop.using(metadata={"undo": "me"})
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [("value", "{no JSON"), ("undo_call", "[no JSON"), ("undo_call", "5"), ("undo_name", ".")],
+)
+def test_a_step_that_nobody_can_read_is_recorded_and_the_others_are_taken_back(
+    column: str, text: str
+) -> None:
+    job = made("broken")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE durable_step SET {column} = %s WHERE job_id = %s AND name = 'milk'",
+            [text, job.pk],
+        )
+    go(shop)
+    undo = undo_of(job)
+    assert taken == [BREAD]
+    assert checkpoints(undo) == [("compensation", "milk", "failed"), BOTH[1]]
+    assert (undo.status, undo.dead_letter.reason) == ("DEAD", "permanent")
