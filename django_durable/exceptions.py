@@ -7,6 +7,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from django_durable.backoff import LONGEST
+
 if TYPE_CHECKING:
     from django_durable.models import DeadLetter, Job
 
@@ -112,14 +114,14 @@ class PayloadDecodeError(DurableError, ValueError):
 class RetryJob(Exception):
     """Raise it in a job for another attempt, after `delay` or, with None, after the backoff.
 
-    It counts as an attempt: the last one of `max_attempts` ends in a dead letter. A negative
-    delay raises ValueError, one that is no timedelta TypeError.
+    It counts as an attempt: the last one of `max_attempts` ends in a dead letter. A delay that is
+    negative or over 100 years raises ValueError, one that is no timedelta TypeError.
     """
 
     def __init__(self, message: str = "", delay: timedelta | None = None) -> None:
         super().__init__(message, delay)
         self.message = message
-        self.delay = _checked_delay(delay)
+        self.delay = checked_delay(delay)
 
     def __str__(self) -> str:
         return self.message
@@ -132,13 +134,13 @@ class PermanentFailure(Exception):
 class RejectJob(Exception):
     """Raise it in a job that this worker can't serve now: another one gets it, no attempt counts.
 
-    `delay` is how long it waits at least; None means a short delay that grows. A negative delay
-    raises ValueError.
+    `delay` is how long it waits at least; None means a short delay that grows. One that is
+    negative or over 100 years raises ValueError, one that is no timedelta TypeError.
     """
 
     def __init__(self, delay: timedelta | None = None) -> None:
         super().__init__(delay)
-        self.delay = _checked_delay(delay)
+        self.delay = checked_delay(delay)
 
     def __str__(self) -> str:
         return "rejected" if self.delay is None else f"rejected for {self.delay}"
@@ -172,11 +174,14 @@ class ClaimLost(StopRun):
     """End a run whose job another claim, a rescue or an operator has taken."""
 
 
-def _checked_delay(delay: timedelta | None) -> timedelta | None:
+def checked_delay(delay: timedelta | None) -> timedelta | None:
+    """Return the delay; raise TypeError or ValueError for what no job can be put off for."""
     if delay is None:
         return None
     if not isinstance(delay, timedelta):
         raise TypeError(f"delay must be a timedelta or None, not {type(delay).__name__}")
     if delay < timedelta(0):
         raise ValueError(f"delay must not be negative: {delay}")
+    if delay > LONGEST:
+        raise ValueError(f"delay must be at most {LONGEST.days} days: {delay}")
     return delay

@@ -23,6 +23,7 @@ from django_durable.exceptions import (
     RetryJob,
     RunParked,
     RunTimedOut,
+    checked_delay,
 )
 from django_durable.jobtypes import JobType, Unset
 from django_durable.outcomes import Abandoned, Outcome, ParkedRun, Rejected
@@ -171,13 +172,14 @@ def _judge(context: JobContext, error: BaseException) -> Outcome:
     ):
         return _cancelled(context, error, "")
     if isinstance(error, RejectJob):
-        delay = rejection_delay(context.claim) if error.delay is None else error.delay
-        return Rejected(context.right, delay)
+        # A subclass may have set what it liked.
+        delay = checked_delay(error.delay)
+        return Rejected(context.right, rejection_delay(context.claim) if delay is None else delay)
     text = ErrorText.from_exception(error)
     if isinstance(error, CancelJob):
         return _cancelled(context, error, error.reason)
     if isinstance(error, RetryJob):
-        return retry(context, text, delay=error.delay)
+        return retry(context, text, delay=checked_delay(error.delay))
     if isinstance(error, PayloadDecodeError):
         return permanent(context, text, DeathReason.UNDECODABLE)
     return retry(context, text) if options.mends(error) else permanent(context, text)

@@ -15,6 +15,7 @@ from django_durable.context import JobContext
 from django_durable.errortext import ErrorText
 from django_durable.jobtypes import registry
 from django_durable.models import Job
+from django_durable.outcomes import Rejected
 from django_durable.signals import lease_lost
 from django_durable.store import Failure, Success
 from django_durable.worker.announcer import Announcer
@@ -174,3 +175,12 @@ def test_an_end_that_can_not_even_be_called_unstorable_stays(desk: Desk, fail: A
     desk.step()
     assert run.right not in desk.runs.rights()
     assert desk.ends()[0] == ("SUCCESSFUL", 0)
+
+
+def test_a_rejection_that_the_database_refuses_is_a_death_that_says_so(desk: Desk) -> None:
+    run = desk.run_of(0)
+    desk.recorder.put(run, Rejected(run.right, timedelta.max))
+    desk.step()
+    assert not desk.runs.of(run.right[0])
+    assert desk.ends()[0] == ("DEAD", 1)
+    assert desk.jobs[0].attempts.get().message.startswith("the outcome can't be stored")

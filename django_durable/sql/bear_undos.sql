@@ -6,8 +6,10 @@ INSERT INTO durable_job (
 SELECT
     ids.new, j.root_id, j.id, j.depth + 1, TRUE, j.name, j.queue_name, j.requires, j.priority, '[]',
     '{}', jsonb_build_object('undo', j.id::text),
-    -- Whatever is late, what has been done is taken back.
-    j.options - 'start_within', j.max_attempts, v.now, v.now, v.now,
+    -- Whatever is late, what has been done is taken back; also where somebody has written options
+    -- that nobody can read.
+    CASE jsonb_typeof(j.options) WHEN 'object' THEN j.options - 'start_within' ELSE '{}' END,
+    j.max_attempts, v.now, v.now, v.now,
     j.concurrency_key
 FROM unnest(%(ended)s::uuid[], %(new)s::uuid[]) AS ids (old, new)
 INNER JOIN durable_job AS j ON ids.old = j.id

@@ -70,6 +70,12 @@ letters AS (
         %(traceback)s, v.now, v.attempt, '', v.now
     FROM verdict AS v
     WHERE v.becomes = 'DEAD'
+    -- Somebody may have made a dead job READY by hand: it can die once more, and be replayed.
+    ON CONFLICT (job_id) DO UPDATE SET
+        reason = excluded.reason, error_class = excluded.error_class, message = excluded.message,
+        traceback = excluded.traceback, died_at = excluded.died_at,
+        attempt_count = excluded.attempt_count, hook_due_at = excluded.hook_due_at,
+        replayed_as_id = NULL, replayed_at = NULL, replayed_by = ''
 )
 SELECT
     v.id, v.epoch, v.name, v.queue_name, v.attempt, v.becomes, v.worker, v.claimed_at, v.run_after, v.now,

@@ -22,7 +22,7 @@ from django_durable.store.base import atomic, rows
 from django_durable.store.budgets import HIGHEST, LOWEST, Budgets, Candidate, Rooms
 from django_durable.store.scope import Lane, Owner, Scope
 
-LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 # Looks begin at what was claimed last, but so often at the very beginning; and one that dead index
 # entries made this slow is repeated only after PAUSE_FACTOR times as long.
 FULL_LOOK_EVERY = 0.1
@@ -381,7 +381,16 @@ def _as_claim(row: tuple[Any, ...]) -> Claim:
             (*row[:_OPTIONS], {}, *row[_OPTIONS + 1 : _METADATA], {}, *row[_METADATA + 1 :])
         )
     claim = Claim._make(row)
-    return claim._replace(options=json.loads(row[_OPTIONS]), metadata=json.loads(row[_METADATA]))
+    return claim._replace(options=_read(row[_OPTIONS]), metadata=_read(row[_METADATA]))
+
+
+def _read(text: str) -> Any:
+    """Read a JSON column; the text itself, which no run takes, where Python can't."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        # PostgreSQL keeps longer numbers and deeper nests. Its neighbours are to be claimed.
+        return text
 
 
 def _rest(started: float) -> float:

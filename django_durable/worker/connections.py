@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 from django.db import connections, reset_queries
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -43,10 +44,10 @@ def _is_in_transaction(wrapper: BaseDatabaseWrapper) -> bool:
 def drop() -> None:
     """Close this thread's connections after a failure, to begin anew with the next statement."""
     for wrapper in connections.all(initialized_only=True):
-        try:
+        # The loop that asks for this must go on, whatever becomes of the old connection.
+        with suppress(Exception):
             wrapper.close()
-        finally:
-            del connections[wrapper.alias]
+        del connections[wrapper.alias]
 
 
 # What libpq is told of connections over a network, unless the project says otherwise: a peer that

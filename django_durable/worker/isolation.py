@@ -22,6 +22,9 @@ from django_durable.store import Failure
 from django_durable.worker import isolated
 from django_durable.worker.runs import Run
 
+# How long a process may take to end after its answer.
+LINGER = 2.0
+
 _server: Any = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(["django_durable.worker.preload"])
 
@@ -77,7 +80,11 @@ def execute(run: Run) -> Outcome:
         killer.started(process)
         sender.close()
         answer = _answer(receiver, process)
-        process.join()
+        process.join(LINGER)
+        if process.is_alive():
+            # A thread or a process that the job has started keeps it; the job itself has ended.
+            killer()
+            process.join()
         return _died(run, process.exitcode) if answer is None else answer
     except OSError as error:
         # No process can be had: as if it had died at once.

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from django_durable import JobFailed
 from django_durable.models import DeadLetter, Job
-from tests.processes.harness import fresh, wait_for, wait_for_end, wait_for_status
+from tests.processes.harness import (
+    fresh,
+    status_of,
+    wait_for,
+    wait_for_end,
+    wait_for_status,
+)
 from tests.workerapp import jobs
 
 SOON = 20
@@ -52,6 +59,8 @@ def test_a_job_that_fails_twice_and_then_works_is_successful(worker, notes, fold
         {"options": {"timeout": 1e300}},
         {"options": {"backoff": 5}},
         {"options": ["timeout"]},
+        {"options": []},
+        {"options": ""},
         {"metadata": 5},
         {"args": "no JSON"},
         {"args": "5"},
@@ -72,6 +81,47 @@ def test_a_row_that_nobody_can_read_dies_and_keeps_none_from_running(worker, job
     (bad,) = wait_for_end(made[0])
     assert (bad.status, bad.attempt, bad.attempts.count()) == (Job.Status.DEAD, 1, 1)
     assert bad.dead_letter.reason in ("undecodable", "permanent")
+
+
+def test_a_number_that_only_postgresql_can_read_keeps_none_from_running(worker):
+    made = [shared(jobs.echo, run_after=timedelta(hours=1)).enqueue(1) for _ in range(2)]
+    Job.objects.filter(pk=made[0].pk).update(
+        options=RawSQL("jsonb_build_object('timeout', repeat('9', 5000)::numeric)", [])
+    )
+    Job.objects.filter(pk__in=[job.pk for job in made]).update(due_at=Now(), run_after=Now())
+
+    assert made[1].result(SOON) == 1
+    wait_for("its death", lambda: status_of(made[0]) == Job.Status.DEAD)
+    made[0].tree().update(options={})
+
+
+@pytest.mark.parametrize("delay", [5, "5 s", timedelta(seconds=-1), timedelta.max, "none at all"])
+def test_a_rejection_for_what_is_no_duration_is_a_failure(worker, delay):
+    (job,) = wait_for_end(shared(jobs.reject_oddly).enqueue(delay))
+
+    assert (job.status, job.attempt, job.rejections) == (Job.Status.DEAD, 1, 0)
+    assert job.dead_letter.reason == "exhausted"
+
+
+def test_a_dead_job_that_somebody_made_ready_by_hand_can_die_again(worker):
+    (job,) = wait_for_end(shared(jobs.raising).enqueue("ValueError"))
+    Job.objects.filter(pk=job.pk).update(
+        status="READY", due_at=Now(), finished_at=None, kept_until=None
+    )
+    DeadLetter.objects.filter(job=job).update(reason="lost")
+
+    (job,) = wait_for_end(job)
+    assert (job.status, job.attempt, job.dead_letter.reason) == (Job.Status.DEAD, 2, "exhausted")
+    assert job.dead_letter.attempt_count == 2
+
+
+def test_a_job_that_fell_due_long_ago_runs(worker):
+    longest = datetime.min.replace(tzinfo=UTC)
+    made = [
+        shared(jobs.noop, run_after=moment).enqueue()
+        for moment in (longest, datetime(1969, 12, 31, tzinfo=UTC))
+    ]
+    assert [job.result(SOON) for job in made] == [None, None]
 
 
 @pytest.mark.parametrize("job_type", [jobs.raising, jobs.async_raising], ids=["plain", "async"])

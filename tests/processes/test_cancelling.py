@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
 from django_durable import JobCancelled
 from django_durable.models import DeadLetter, Job
-from tests.processes.harness import fresh, wait_for, wait_for_end
+from tests.processes.harness import fresh, wait_for, wait_for_end, wait_for_status
 from tests.workerapp import jobs
 
 SOON = 20
@@ -20,6 +21,12 @@ def shared(job_type, **options):
 
 def outcomes(job: Job) -> list[tuple[str, str]]:
     return [(attempt.outcome, attempt.error_class) for attempt in job.attempts.all()]
+
+
+def renewals(job: Job) -> Callable[[], bool]:
+    """Return what tells whether the lease of the job has been renewed since now."""
+    before = fresh(job).lease_until
+    return lambda: fresh(job).lease_until != before
 
 
 def test_a_running_job_learns_of_it_when_it_asks(worker, notes, folder):
@@ -48,6 +55,22 @@ def test_async_code_is_cancelled(worker, notes, folder):
     assert len(notes.read("cancelled")) == 1
     assert not notes.read("end")
     assert outcomes(job) == [("cancelled", "asyncio.exceptions.CancelledError")]
+
+
+def test_async_code_that_waits_for_a_busy_loop_is_cancelled_before_it_starts(worker, notes, folder):
+    busy = shared(jobs.block_loop).enqueue(folder)
+    wait_for("the start", lambda: notes.read("start"))
+    job = shared(jobs.async_unlimited).enqueue()
+    wait_for_status(job, Job.Status.RUNNING)
+
+    assert job.cancel() == "requested"
+    # The worker hears of it while the loop is busy: one that it hears of later is told the loop.
+    wait_for("a renewal", renewals(job))
+    notes.let_go()
+
+    (job, busy) = wait_for_end(job, busy)
+    assert (job.status, busy.status) == (Job.Status.CANCELLED, Job.Status.SUCCESSFUL)
+    assert outcomes(job) == [("cancelled", "CancelRequested")]
 
 
 def test_a_job_that_raises_after_the_request_is_cancelled_with_its_error_kept(

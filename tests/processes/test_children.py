@@ -149,6 +149,12 @@ def test_an_isolated_attempt_that_overruns_is_killed_with_all_it_started(worker,
     assert shared(jobs.echo).enqueue(1).result(SOON) == 1
 
 
+def test_a_thread_that_an_isolated_job_leaves_does_not_keep_its_end_from_the_record(worker):
+    pid = shared(jobs.isolated_leave_thread).enqueue().result(SOON)
+
+    wait_for("its end", lambda: not is_alive(pid))
+
+
 def test_an_isolated_attempt_is_killed_by_a_cancel(worker, notes, folder):
     job = shared(jobs.isolated_hold).enqueue(folder)
     (note,) = wait_for("the start", lambda: notes.read("start"))

@@ -491,6 +491,32 @@ async def async_context(context: JobContext) -> list[Any]:
     return [context.attempt, context.delivery_key, context.deadline is not None]
 
 
+@job(timeout=None)
+async def block_loop(folder: str) -> None:
+    """Let nothing else run on the loop until the test lets go."""
+    Notes(folder).add("start")
+    Notes(folder).wait_to_go("loop")
+
+
+@job(timeout=None)
+async def async_unlimited() -> None:
+    """Do nothing, in whatever time."""
+
+
+class NotNowError(RejectJob):
+    """Be a rejection whose class says what it likes."""
+
+    def __init__(self, delay: Any) -> None:
+        if delay != "none at all":
+            self.delay = delay
+
+
+@job(timeout=None, max_attempts=1)
+def reject_oddly(delay: Any) -> None:
+    """Reject itself for what is no duration."""
+    raise NotNowError(delay)
+
+
 # In a process of its own.
 
 ISOLATED: dict[str, Any] = {"isolation": "process", "takes_context": True, "backoff": AT_ONCE}
@@ -520,6 +546,13 @@ def isolated_exit(context: JobContext, folder: str) -> None:
     """End the process."""
     Notes(folder).add("run", attempt=context.attempt)
     os._exit(7)
+
+
+@job(**ISOLATED, timeout=None, max_attempts=1)
+def isolated_leave_thread(context: JobContext) -> int:
+    """Leave a thread behind that keeps the process; return its id."""
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    return os.getpid()
 
 
 @job(**ISOLATED, timeout=timedelta(seconds=3), max_attempts=1)
