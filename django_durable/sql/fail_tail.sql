@@ -78,6 +78,7 @@ letters AS (
         replayed_as_id = NULL, replayed_at = NULL, replayed_by = ''
 )
 SELECT
-    v.id, v.epoch, v.name, v.queue_name, v.attempt, v.becomes, v.worker, v.claimed_at, v.run_after, v.now,
-    v.reason
+    v.id, v.epoch, v.name, v.queue_name, v.attempt, v.becomes, v.worker, v.claimed_at,
+    -- No moment that Python can't hold, whatever somebody has written: a rescue would never end.
+    LEAST(GREATEST(v.run_after, '0001-01-02'::timestamptz), v.now) AS run_after, v.now, v.reason
 FROM verdict AS v

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from django.db import IntegrityError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.choices import FINISHED
@@ -61,14 +62,14 @@ def sweep(
     """Delete up to `limit` trees whose time is over, in one transaction.
 
     With `alone` only one sweeper works at a time; the others find nothing to do. Waits for no lock
-    and takes no tree that somebody holds (a replay, a job that begins to await a member). A crash
-    deletes nothing of the batch.
+    and takes no tree that somebody holds (a replay, a job that begins to await a member) or that a
+    foreign key of a user's table points to. A crash deletes nothing of the batch.
     """
     with atomic(db):
         if alone and not rows(db, "try_sweep", namespace=LOCK_NAMESPACE + LOCK_SWEEP)[0][0]:
             return Swept(0, more=False)
         found = _lock_gone(db, position.status, position.after, limit, passed=position.left)
-        gone = _delete_locked(db, [row[0] for row in found])
+        gone = _delete_unheld(db, [row[0] for row in found])
     return Swept(len(gone), position.advance(found, gone, limit))
 
 
@@ -117,6 +118,21 @@ def _delete_locked(db: BaseDatabaseWrapper, roots: list[UUID]) -> set[UUID]:
     if gone:
         delete_records(db, gone)
     return set(gone)
+
+
+def _delete_unheld(db: BaseDatabaseWrapper, roots: list[UUID]) -> set[UUID]:
+    """Do what `_delete_locked` does, but leave the trees that foreign keys of users point to."""
+    try:
+        with atomic(db):
+            gone = _delete_locked(db, roots)
+            # Else the end of the transaction would find it out.
+            rows(db, "check_constraints")
+            return gone
+    except IntegrityError:
+        if len(roots) == 1:
+            return set()
+        half = len(roots) // 2
+        return _delete_unheld(db, roots[:half]) | _delete_unheld(db, roots[half:])
 
 
 def delete_records(db: BaseDatabaseWrapper, ids: list[UUID]) -> dict[str, int]:

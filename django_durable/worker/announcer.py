@@ -27,7 +27,7 @@ from django_durable.jobtypes import registry
 from django_durable.models import DeadLetter, Job
 from django_durable.store import Ended
 from django_durable.worker import connections
-from django_durable.worker.loops import OUTAGE, Loop, logger
+from django_durable.worker.loops import OUTAGE, Loop, attend, logger
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.runs import Run
 from django_durable.worker.sweeper import Sweeper
@@ -199,11 +199,17 @@ class Announcer:
         """Call the hooks that are due; return False if there may be more."""
         db = store.connection()
         letters = store.take_hooks(db, self._names, 2 * self._options.lease_duration)
-        for letter in DeadLetter.objects.filter(pk__in=letters).select_related("job"):
+        for letter in letters:
+            # Each by itself: one whose job can't be read stays due, and the others are called.
+            attend("call a hook", partial(self._see_to_hook, letter))
+        return not letters
+
+    def _see_to_hook(self, pk: int) -> None:
+        letter = DeadLetter.objects.filter(pk=pk).select_related("job").first()
+        if letter is not None:
             self._call_hook(letter)
             connections.clean()
-            store.settle_hooks(store.connection(), [letter.pk])
-        return not letters
+            store.settle_hooks(store.connection(), [pk])
 
     def _call_hook(self, letter: Any) -> None:
         job_type = registry.find(letter.job.name)

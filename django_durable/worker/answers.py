@@ -47,7 +47,9 @@ class Waiter:
                 self._told = since
                 logger.warning("The database has not answered the %s for %.0f s", self.name, waited)
                 # In a thread, since the request may get no answer either.
-                threading.Thread(target=_cancel, args=(raw,), daemon=True).start()
+                # Where none can be had, the connection is cut all the same.
+                with contextlib.suppress(RuntimeError):
+                    threading.Thread(target=_cancel, args=(raw,), daemon=True).start()
         elif waited > self.limit + CUT_AFTER:
             self._cut(since, raw)
 

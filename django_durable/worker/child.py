@@ -129,13 +129,13 @@ class Child:
             self._drain()
 
     def _start(self, runs: Sequence[Run]) -> list[Run]:
-        """Start runs; return those for which no thread can be had."""
+        """Start runs; return those for which no thread, or no event loop, can be had."""
         left = []
         for runner, is_async in ((self._tasks, True), (self._threads, False)):
             group = [run for run in runs if run.is_async is is_async]
             try:
                 runner.submit(group)
-            except RuntimeError:
+            except (RuntimeError, OSError):
                 left += group
         return left
 

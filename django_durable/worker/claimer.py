@@ -20,7 +20,7 @@ from django_durable.operations import current_keep
 from django_durable.outcomes import Rejected
 from django_durable.store import Claim, Claims, Failure, Owner
 from django_durable.worker.announcer import Announcer
-from django_durable.worker.loops import OUTAGE, Loop, logger
+from django_durable.worker.loops import OUTAGE, Loop, attend, logger
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.recorder import Recorder
 from django_durable.worker.runs import Run, Runs
@@ -87,7 +87,7 @@ class Claimer:
         try:
             store.relax_commits(store.connection())
             if self._uncertain:
-                self._give_back_unknown()
+                attend("give back what was claimed for nobody", self._give_back_unknown)
             self._upkeep()
             if self._timekeeper is not None:
                 self._timekeeper.step()
@@ -257,14 +257,26 @@ class Claimer:
             # This process was frozen, as others may have been: let them renew first.
             self._rescue_from = now + self._options.lease
         self._upkeep_at = now + min(self._options.lease / 4, 2.0)
+        # One row that can't be written must keep nobody from being rescued, or from a claim.
+        attend("forget what is over", self._forget)
+        attend("cancel what starts too late", self._cancel_late_of_many)
+        if now >= self._rescue_from:
+            attend("rescue what others lost", self._rescue)
+
+    def _forget(self) -> None:
         db = store.connection()
         store.forget_dead(db, FORGET_WORKERS_AFTER)
         while store.drop_starts(db, DROP_BATCH) == DROP_BATCH:
             pass
+
+    def _cancel_late_of_many(self) -> None:
         if self._cancel_late() == LATE_BATCH:
             # Not all at once: claims go on in between.
-            self._upkeep_at = now
-        while now >= self._rescue_from:
+            self._upkeep_at = time.monotonic()
+
+    def _rescue(self) -> None:
+        db = store.connection()
+        while True:
             rescued = store.rescue(
                 db,
                 current_keep(),

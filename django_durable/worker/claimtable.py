@@ -98,7 +98,11 @@ class ClaimTable:
 
     def entries(self) -> list[Entry]:
         """Read the claims that the child has at this moment."""
-        entries = _ENTRY.iter_unpack(self._map[_START:])
+        try:
+            entries = _ENTRY.iter_unpack(self._map[_START:])
+        except ValueError:
+            # Another thread has just closed it: the child is dead.
+            return []
         return [
             Entry((UUID(bytes=job), epoch), deadline)
             for job, epoch, deadline in entries

@@ -24,6 +24,17 @@ REMIND_EVERY = 60.0
 OUTAGE = (OperationalError, InterfaceError, OSError)
 
 
+def attend(what: str, duty: Callable[[], object]) -> None:
+    """Do one duty of several; what is wrong with it, unless it is an outage, stops no other."""
+    try:
+        duty()
+    except OUTAGE:
+        raise
+    except Exception:
+        logger.exception("It went wrong to %s; all else goes on", what)
+        connections.drop()
+
+
 class Outage:
     """Keep count of a database that is away: how long to wait, and what to log, which is little."""
 

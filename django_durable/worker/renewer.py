@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from django_durable.models import Job
 from django_durable.operations import current_keep
 from django_durable.store import Recorded, Right, WorkerCard
 from django_durable.worker.announcer import ended_to_json
-from django_durable.worker.loops import Loop, logger
+from django_durable.worker.loops import Loop, attend, logger
 from django_durable.worker.options import WorkerOptions
 
 LONGEST_BEAT = 5.0
@@ -81,19 +82,19 @@ class Renewer:
         self.loop.join(timeout)
 
     def _step(self) -> float:
-        db = store.connection()
+        # One row that can't be written must not let the leases of all others lapse.
         for dead in list(self._dead):
             claimer, why, until = dead
-            self._rescue(claimer, why)
+            attend("rescue what a child held", partial(self._rescue, claimer, why))
             if time.monotonic() > until:
                 self._dead.remove(dead)
         while self._overdue:
-            self._record_timeout(self._overdue[0])
+            attend("record a timeout", partial(self._record_timeout, self._overdue[0]))
             self._overdue.pop(0)
         while self._stopped:
-            given = store.release(db, [], keep=current_keep(), claimer=self._stopped[0], held=[])
+            attend("give back what a child held", partial(self._release, self._stopped[0]))
             self._stopped.pop(0)
-            notifications.notify(db, notifications.READY, {each.queue_name for each in given})
+        db = store.connection()
         if self._finishing:
             store.retire(db, self._card.incarnation)
             self.loop.stop()
@@ -111,17 +112,17 @@ class Renewer:
             self._drain()
         return min(self._options.lease / 4, LONGEST_BEAT)
 
+    def _release(self, claimer: UUID) -> None:
+        db = store.connection()
+        given = store.release(db, [], keep=current_keep(), claimer=claimer, held=[])
+        notifications.notify(db, notifications.READY, {each.queue_name for each in given})
+
     def _record_timeout(self, right: Right) -> None:
         job = Job.all_objects.filter(pk=right[0], epoch=right[1]).first()
         job_type = registry.find(job.name) if job is not None else None
         if job is None or job_type is None:
             return
-        try:
-            failure = timed_out_run(right, job.options, job.attempt, job_type)
-        except (AttributeError, TypeError, ValueError):
-            # Somebody has written other options meanwhile. Others' leases must not lapse for it.
-            logger.exception("The timeout of %s can't be recorded", right[0])
-            return
+        failure = timed_out_run(right, job.options, job.attempt, job_type)
         recorded = store.record_failure(store.connection(), failure, current_keep())
         self._tell(recorded, failure.error.error_class, failure.error.message)
 

@@ -314,3 +314,21 @@ def test_a_sweep_passes_what_is_kept_for_others_and_comes_to_all_the_rest(
         deleted, more = deleted + swept.deleted, swept.more
     assert deleted == 18
     assert set(Job.all_objects.all()) == {waiter, *held}
+
+
+def test_a_record_that_a_foreign_key_of_a_user_points_to_stays_and_the_others_go(
+    leaf: JobType,
+) -> None:
+    held, *others = [leaf.enqueue() for _ in range(5)]
+    run_all(leaf)
+    Job.objects.update(kept_until="2020-01-01T00:00Z")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE TABLE own (job_id uuid REFERENCES durable_job DEFERRABLE INITIALLY DEFERRED)"
+        )
+        cursor.execute("INSERT INTO own VALUES (%s)", [held.pk])
+    assert operations.prune() == len(others)
+    assert Job.all_objects.get() == held
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM own")
+    assert operations.prune() == 1

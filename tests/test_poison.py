@@ -1,0 +1,179 @@
+"""One row that can't be read or written, or one refusal of the system, stops nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import connection
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Now
+
+from django_durable import job, operations, store
+from django_durable.jobtypes import JobType, registry
+from django_durable.models import DeadLetter, Job
+from django_durable.store import WorkerCard
+from django_durable.worker.announcer import Announcer
+from django_durable.worker.channel import Channel
+from django_durable.worker.child import Child
+from django_durable.worker.claimtable import ClaimTable
+from django_durable.worker.options import WorkerOptions
+from django_durable.worker.renewer import Renewer
+from tests.contract.running import Runner
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+# A rescue waits for a lease after the server's start.
+OPTIONS = WorkerOptions("desk", lease=1.0)
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture(autouse=True)
+def _forget_job_types() -> Iterator[None]:
+    before = set(registry.names())
+    yield
+    for name in set(registry.names()) - before:
+        if (job_type := registry.find(name)) is not None:
+            registry.remove(job_type)
+
+
+@pytest.fixture
+def async_work() -> JobType:
+    """A job type for an event loop; a child knows it that is made after it."""
+
+    @job(name="poison.async")
+    async def work() -> None: ...
+
+    return work
+
+
+@pytest.fixture
+def child() -> Iterator[Child]:
+    """A child with two slots, whose loops don't run."""
+    ours, theirs = socket.socketpair()
+    table = ClaimTable.create(4)
+    child = Child(OPTIONS, uuid4(), Channel(ours), table)
+    child._runs.slots = 2
+    yield child
+    ours.close()
+    theirs.close()
+    table.close()
+
+
+@pytest.fixture
+def work() -> JobType:
+    """A job type, of which two jobs are claimed."""
+
+    @job(name="poison.work")
+    def work() -> None: ...
+
+    work.enqueue_many([((), {}), ((), {})])
+    Runner(work).claim()
+    return work
+
+
+def test_a_hook_is_called_beside_one_whose_job_can_not_be_read() -> None:
+    called: list[UUID] = []
+
+    @job(
+        name="poison.dying", max_attempts=1, on_dead_letter=lambda dead: called.append(dead.job_id)
+    )
+    def dying() -> None:
+        raise ValueError
+
+    bad, good = [dying.enqueue() for _ in range(2)]
+    Runner(dying).run()
+    # A number that PostgreSQL keeps and Python does not read.
+    Job.objects.filter(pk=bad.pk).update(
+        options=RawSQL("jsonb_build_object('timeout', repeat('9', 5000)::numeric)", [])
+    )
+    Announcer(OPTIONS).loop._step()
+    assert called == [good.pk]
+    assert list(DeadLetter.objects.exclude(hook_due_at=None).values_list("job_id")) == [(bad.pk,)]
+
+
+def test_a_rescue_takes_a_job_whose_place_in_the_order_is_no_moment(work: JobType) -> None:
+    Job.objects.update(lease_until=Now() - SECOND)
+    Job.objects.filter(pk=Job.objects.first().pk).update(  # type: ignore[union-attr]
+        run_after=RawSQL("'-infinity'::timestamptz", [])
+    )
+    rescued = store.rescue(connection, operations.current_keep())
+    assert len(rescued.failed) == 2
+    assert {end.status for end in rescued.failed} == {"READY"}
+
+
+@pytest.mark.parametrize("verb", ["rescue", "record_failure", "release"])
+def test_leases_are_renewed_beside_what_can_not_be_written(
+    work: JobType, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a bug")
+
+    bad, good = Job.objects.all()
+    right = (good.pk, good.epoch)
+    card = WorkerCard(uuid4(), "desk", "", 1, [], [], [], [], 2, SECOND)
+    renewer = Renewer(
+        OPTIONS,
+        card,
+        rights=lambda: [right],
+        lost=lambda _right: None,
+        cancelled=lambda _jobs: None,
+        drain=lambda: None,
+        announce=lambda _told: True,
+    )
+    renewer.child_died(uuid4(), "it died")
+    renewer.time_out([(bad.pk, bad.epoch)])
+    renewer.give_back(uuid4())
+    monkeypatch.setattr(store, verb, refuse)
+    renewer.loop._step()
+    assert Job.objects.get(pk=good.pk).lease_until != good.lease_until
+
+
+@pytest.mark.parametrize("verb", ["forget_dead", "cancel_late", "rescue"])
+def test_claims_and_rescues_go_on_beside_what_can_not_be_written(
+    work: JobType, child: Child, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    real, refused = getattr(store, verb), [RuntimeError("a bug")]
+
+    def refuse_once(*args: Any, **named: Any) -> Any:
+        if refused:
+            raise refused.pop()
+        return real(*args, **named)
+
+    Job.objects.update(lease_until=Now() - SECOND)
+    child._claimer._rescue_from = 0.0
+    monkeypatch.setattr(child._claimer, "_start", lambda runs: [])
+    monkeypatch.setattr(store, verb, refuse_once)
+    child._claimer._step()
+    assert not refused
+    # What was rescued is claimed at once; a rescue that was refused comes a moment later.
+    assert len(child._runs.rights()) == (0 if verb == "rescue" else 2)
+
+
+def test_a_run_for_which_no_event_loop_can_be_had_is_given_back(
+    async_work: JobType, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    made = async_work.enqueue()
+    monkeypatch.setattr(asyncio, "new_event_loop", refuse)
+    with pytest.raises(RuntimeError, match="no thread"):
+        child._claimer._step()
+    assert not child._runs.rights()
+    assert not child._runs.live()
+    child._claimer._runs.slots = 0
+    child._claimer._step()
+    assert Job.objects.values_list("status", "attempt").get(pk=made.pk) == ("READY", 0)
+
+
+def test_a_table_that_is_closed_holds_no_claims() -> None:
+    table = ClaimTable.create(1)
+    table.close()
+    assert table.entries() == []
