@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -22,6 +24,7 @@ from django_durable.store import WorkerCard
 from django_durable.worker.announcer import Announcer
 from django_durable.worker.channel import Channel
 from django_durable.worker.child import Child
+from django_durable.worker.childprocess import Place
 from django_durable.worker.claimtable import ClaimTable
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.renewer import Renewer
@@ -177,3 +180,21 @@ def test_a_table_that_is_closed_holds_no_claims() -> None:
     table = ClaimTable.create(1)
     table.close()
     assert table.entries() == []
+
+
+def test_a_child_that_can_not_be_started_is_tried_again_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    place = Place(OPTIONS)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    place.staff()
+    place.staff()
+    assert place.children() == []
+    assert [record.message for record in caplog.records] == [
+        "No child process can be started now: [Errno 11] Resource temporarily unavailable"
+    ]
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

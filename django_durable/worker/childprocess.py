@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from uuid import uuid4
 
 from django_durable.store import Right
@@ -51,28 +52,32 @@ class ChildProcess:
         self.taken_over: set[Right] = set()
         # Twice the slots: a run that has ended leaves its slot before its end is recorded.
         size = 2 * options.concurrency
-        self.table = ClaimTable.create(size)
-        ours, theirs = socket.socketpair()
-        self.channel = Channel(ours)
-        with theirs:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    *_interpreter_flags(),
-                    "-c",
-                    _BOOT,
-                    options.to_json(),
-                    str(theirs.fileno()),
-                    str(self.table.fd),
-                    str(size),
-                    str(self.claimer),
-                ],
-                pass_fds=(theirs.fileno(), self.table.fd),
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, "DURABLE_SYS_PATH": json.dumps(sys.path)},
-                # A group of its own: a job that signals its group must not stop the worker.
-                process_group=0,
-            )
+        with ExitStack() as undo:
+            self.table = ClaimTable.create(size)
+            undo.callback(self.table.close)
+            ours, theirs = socket.socketpair()
+            self.channel = Channel(ours)
+            undo.callback(self.channel.close)
+            with theirs:
+                self.process = subprocess.Popen(
+                    [
+                        sys.executable,
+                        *_interpreter_flags(),
+                        "-c",
+                        _BOOT,
+                        options.to_json(),
+                        str(theirs.fileno()),
+                        str(self.table.fd),
+                        str(size),
+                        str(self.claimer),
+                    ],
+                    pass_fds=(theirs.fileno(), self.table.fd),
+                    stdin=subprocess.DEVNULL,
+                    env={**os.environ, "DURABLE_SYS_PATH": json.dumps(sys.path)},
+                    # A group of its own: a job that signals its group must not stop the worker.
+                    process_group=0,
+                )
+            undo.pop_all()
 
     @property
     def is_alive(self) -> bool:
@@ -144,7 +149,7 @@ class Place:
         if self._wanted is not None:
             self.replace(*self._wanted)
         if self.current is None and self.successor is None and self._may_start():
-            self.current = ChildProcess(self._options)
+            self.current = self._start()
 
     def replace(self, child: ChildProcess, why: str) -> None:
         """Start a successor for the child that claims, as soon as one may start."""
@@ -155,7 +160,21 @@ class Place:
             self._wanted = (child, why)
         else:
             logger.info("Replacing child process %d: %s", child.process.pid, why)
-            self.successor = ChildProcess(self._options)
+            self.successor = self._start()
+            if self.successor is None:
+                self._wanted = (child, why)
+
+    def _start(self) -> ChildProcess | None:
+        """Start a child; None where the system gives no process or descriptor just now.
+
+        The other children have jobs to finish.
+        """
+        try:
+            return ChildProcess(self._options)
+        except OSError as error:
+            logger.warning("No child process can be started now: %s", error)
+            self._put_off_starts(LONGEST_RESTART)
+            return None
 
     def _may_start(self) -> bool:
         return time.monotonic() >= self._restart_at
@@ -201,8 +220,10 @@ class Place:
         if failed:
             if time.monotonic() - child.started > HEALTHY_AFTER:
                 self._restart_pause = FIRST_RESTART
-            longest = LONGEST_RESTART_WHEN_READY if child.is_ready else LONGEST_RESTART
-            pause = min(self._restart_pause, longest)
-            self._restart_at = time.monotonic() + pause
-            self._restart_pause = min(pause * 2, longest)
+            self._put_off_starts(LONGEST_RESTART_WHEN_READY if child.is_ready else LONGEST_RESTART)
         self.share()
+
+    def _put_off_starts(self, longest: float) -> None:
+        pause = min(self._restart_pause, longest)
+        self._restart_at = time.monotonic() + pause
+        self._restart_pause = min(pause * 2, longest)
