@@ -11,13 +11,15 @@ import pytest
 from django.db import DatabaseError, OperationalError
 
 from django_durable import job, store
+from django_durable.choices import StepKind, StepStatus
 from django_durable.context import JobContext
 from django_durable.errortext import ErrorText
 from django_durable.jobtypes import registry
 from django_durable.models import Job
 from django_durable.outcomes import Rejected
 from django_durable.signals import lease_lost
-from django_durable.store import Failure, Success
+from django_durable.store import Checkpoint, Failure, Success
+from django_durable.worker import recorder
 from django_durable.worker.announcer import Announcer
 from django_durable.worker.claimtable import ClaimTable
 from django_durable.worker.loops import OUTAGE
@@ -184,3 +186,44 @@ def test_a_rejection_that_the_database_refuses_is_a_death_that_says_so(desk: Des
     assert not desk.runs.of(run.right[0])
     assert desk.ends()[0] == ("DEAD", 1)
     assert desk.jobs[0].attempts.get().message.startswith("the outcome can't be stored")
+
+
+def test_large_results_are_not_written_all_at_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "LARGEST", 1000)
+    sizes = []
+    real = store.record_successes
+
+    def counted(db: Any, successes: Any) -> Any:
+        sizes.append(len(successes))
+        return real(db, successes)
+
+    monkeypatch.setattr(store, "record_successes", counted)
+    for place, size in enumerate((2000, 500, 500)):
+        run = desk.run_of(place)
+        desk.recorder.put(run, Success(run.right, "1" * size, timedelta(days=1)))
+    while desk.runs.rights():
+        desk.step()
+    assert sizes == [1, 2]
+
+
+def test_large_checkpoints_are_not_written_all_at_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "LARGEST", 1000)
+    sizes = []
+    real = store.record_for_many
+
+    def counted(db: Any, checkpoints: Any) -> Any:
+        sizes.append(len(checkpoints))
+        return real(db, checkpoints)
+
+    monkeypatch.setattr(store, "record_for_many", counted)
+    for place, size in enumerate((500, 500, 2000)):
+        right = desk.run_of(place).right
+        checkpoint = Checkpoint(right, StepKind.STEP, "a", 1, StepStatus.SUCCEEDED, "1" * size)
+        desk.recorder._tickets.append(recorder.Ticket([checkpoint]))
+    while desk.recorder._tickets:
+        desk.step()
+    assert sizes == [2, 1]

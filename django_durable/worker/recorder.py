@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 from uuid import UUID
 
 from django.db import DatabaseError
@@ -22,8 +23,29 @@ from django_durable.worker.loops import OUTAGE, Loop, logger
 from django_durable.worker.runs import Run, Runs
 
 BATCH = 500
+# How many characters of results or values one statement takes if it has more than one of them. The
+# server refuses a quarter of a gigabyte, as it would again and again.
+LARGEST = 32 << 20
 AGAIN_AFTER = 1.0
 Pending = tuple[Run, Outcome]
+T = TypeVar("T")
+
+
+def _take(waiting: deque[T], size_of: Callable[[T], int]) -> list[T]:
+    """Take what goes into one statement: one item at least, and then as many as fit."""
+    batch: list[T] = []
+    size = 0
+    while waiting and len(batch) < BATCH:
+        size += size_of(waiting[0])
+        if batch and size > LARGEST:
+            break
+        batch.append(waiting.popleft())
+    return batch
+
+
+def _size_of(pending: Pending) -> int:
+    outcome = pending[1]
+    return len(outcome.result) if isinstance(outcome, Success) else 0
 
 
 class Ticket:
@@ -36,6 +58,11 @@ class Ticket:
         self._error: Exception | None = None
         self._gate = threading.Lock()
         self._gate.acquire()
+
+    @property
+    def size(self) -> int:
+        """Return how much there is to write."""
+        return sum(len(checkpoint.value or "") for checkpoint in self.checkpoints)
 
     def done(self, answer: Written) -> None:
         """Give the answer."""
@@ -97,7 +124,7 @@ class Recorder:
         return not self._runs.rights()
 
     def _write_tickets(self) -> None:
-        tickets = [self._tickets.popleft() for _ in range(min(len(self._tickets), BATCH))]
+        tickets = _take(self._tickets, lambda ticket: ticket.size)
         try:
             self._write_these(tickets)
         except OUTAGE:
@@ -128,7 +155,7 @@ class Recorder:
         if self._unwritten and time.monotonic() >= self._again_at:
             self._pending.extend(self._unwritten)
             self._unwritten.clear()
-        batch = [self._pending.popleft() for _ in range(min(len(self._pending), BATCH))]
+        batch = _take(self._pending, _size_of)
         if batch:
             try:
                 self._write(batch)
