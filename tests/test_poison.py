@@ -17,9 +17,10 @@ from django.db import connection
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
-from django_durable import job, operations, store
+from django_durable import JobContext, job, operations, store, workflow
 from django_durable.jobtypes import JobType, registry
 from django_durable.models import DeadLetter, Job
+from django_durable.signals import job_enqueued
 from django_durable.store import WorkerCard
 from django_durable.worker.announcer import Announcer
 from django_durable.worker.channel import Channel
@@ -28,6 +29,7 @@ from django_durable.worker.childprocess import Place
 from django_durable.worker.claimtable import ClaimTable
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.renewer import Renewer
+from django_durable.worker.runs import Run
 from tests.contract.running import Runner
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -54,6 +56,17 @@ def async_work() -> JobType:
     async def work() -> None: ...
 
     return work
+
+
+@pytest.fixture
+def flow() -> JobType:
+    """A workflow that sleeps; a child knows it that is made after it."""
+
+    @workflow(name="poison.flow")
+    def flow(context: JobContext) -> None:
+        context.sleep("night", timedelta(hours=8))
+
+    return flow
 
 
 @pytest.fixture
@@ -198,3 +211,47 @@ def test_a_child_that_can_not_be_started_is_tried_again_later(
         "No child process can be started now: [Errno 11] Resource temporarily unavailable"
     ]
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "condition"),
+    [("durable_step", "wake_at", "job_id"), ("durable_job", "run_after", "id")],
+)
+def test_a_moment_that_python_can_not_hold_keeps_none_from_a_claim(
+    flow: JobType,
+    child: Child,
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+    column: str,
+    condition: str,
+) -> None:
+    bad, good = flow.enqueue(), flow.enqueue()
+    Runner(flow).run()
+    assert set(Job.objects.values_list("status", flat=True)) == {"WAITING"}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE {table} SET {column} = '-infinity' WHERE {condition} = %s", [bad.pk]
+        )
+    Job.objects.update(due_at=Now())
+    started: list[Run] = []
+    monkeypatch.setattr(child._claimer, "_start", lambda runs: started.extend(runs) or [])
+    child._claimer._step()
+    assert {run.right[0] for run in started} == {bad.pk, good.pk}
+
+
+def test_a_receiver_that_exits_does_not_end_who_tells_of_scheduled_jobs() -> None:
+    @job(name="poison.scheduled")
+    def work() -> None: ...
+
+    def leave(**_: Any) -> None:
+        raise SystemExit
+
+    announcer = Announcer(WorkerOptions("desk", maintenance=False))
+    made = work.enqueue()
+    job_enqueued.connect(leave)
+    try:
+        announcer.enqueued([made])
+        announcer.loop._step()
+    finally:
+        job_enqueued.disconnect(leave)
+    assert announcer.is_idle

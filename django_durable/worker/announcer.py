@@ -21,7 +21,6 @@ from django.dispatch import Signal
 from django_durable import signals, store
 from django_durable.choices import JobStatus
 from django_durable.context import JobContext, as_job
-from django_durable.enqueueing import send_enqueued
 from django_durable.errortext import ErrorText
 from django_durable.jobtypes import registry
 from django_durable.models import DeadLetter, Job
@@ -64,7 +63,11 @@ class Announcer:
     def enqueued(self, jobs: Sequence[Job]) -> None:
         """Send `job_enqueued` for what schedules have made."""
         if jobs and signals.job_enqueued.has_listeners(Job):
-            self._put(lambda: send_enqueued(jobs))
+            self._put(lambda: self._send_enqueued(jobs))
+
+    def _send_enqueued(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            _send(signals.job_enqueued, job=job)
 
     def started(self, runs: Sequence[Run]) -> None:
         """Send `job_started`."""

@@ -19,6 +19,7 @@ from django_durable.jobtypes import registry
 from django_durable.operations import current_keep
 from django_durable.outcomes import Rejected
 from django_durable.store import Claim, Claims, Failure, Owner
+from django_durable.worker import connections
 from django_durable.worker.announcer import Announcer
 from django_durable.worker.loops import OUTAGE, Loop, attend, logger
 from django_durable.worker.options import WorkerOptions
@@ -181,7 +182,17 @@ class Claimer:
         workflows = [
             claim.id for claim in claimed if registry.get(claim.name).options.takes_context
         ]
-        return store.read_checkpoints(store.connection(), workflows) if workflows else {}
+        if not workflows:
+            return {}
+        try:
+            return store.read_checkpoints(store.connection(), workflows)
+        except OUTAGE:
+            raise
+        except Exception:  # noqa: BLE001 - told of
+            # Each run reads its own then, and the one whose can't be read fails.
+            logger.exception("The checkpoints of what was claimed can't be read together")
+            connections.drop()
+            return {}
 
     def _take(self, claimed: Sequence[Claim], recorded: Mapping[UUID, list[Any]]) -> None:
         """Enter the claims and start their runs."""
