@@ -83,8 +83,10 @@ LEFT JOIN LATERAL (
         LIMIT %(wanted)s
     ) AS first
     ORDER BY first.due_at, first.id
-    -- Of one that a rate holds back a single job, so that it is known to be due.
-    LIMIT CASE WHEN budget.is_paced THEN 1 ELSE GREATEST(budget.room, 0) END
+    -- Of one that is held back a single job, so that it is known to be due, and before others.
+    LIMIT CASE
+        WHEN budget.is_paced THEN 1 WHEN budget.most IS NULL THEN 0 ELSE GREATEST(budget.room, 1)
+    END
 ) AS head ON TRUE
 WHERE head.id IS NOT NULL OR pair.step = %(pairs)s
 UNION ALL

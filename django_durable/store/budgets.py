@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -151,6 +152,8 @@ class Budgets:
         self._turns: dict[int, Pair] = {}
         self.matter = False
         self.contended = False
+        # Something was left, since what is before it under its key had no room a moment before.
+        self.overtaking = False
         self.opens_in = math.inf
         self._counts = Counts((), ())
 
@@ -184,12 +187,14 @@ class Budgets:
         With `fair`, of each priority as many as there are slots, the oldest first.
         """
         self.opens_in = math.inf
+        self.overtaking = False
         found: list[Candidate] = []
+        blocked: dict[int, int] = {}
         for level in self.levels:
             if len(found) >= slots and not fair:
                 break
             wanted = slots if fair else slots - len(found)
-            found += self._turn(db, level, rooms, wanted, shunned)
+            found += self._turn(db, level, rooms, wanted, shunned, blocked)
         return sorted(found, key=lambda candidate: candidate.due_at) if fair else found
 
     def _turn(
@@ -199,31 +204,27 @@ class Budgets:
         rooms: Rooms,
         wanted: int,
         shunned: Sequence[UUID],
+        blocked: dict[int, int],
     ) -> list[Candidate]:
-        """Give the keys of one priority their turn, from where the last claim stopped."""
+        """Give the keys of one priority their turn, from where the last claim stopped.
+
+        `blocked` has the limits that seemed to hold back what is before others of its key.
+        """
         params = {**self._serving(rooms), "level": level, "wanted": wanted, "shunned": shunned}
         start = self._turns.get(level, START)
-        found: list[Candidate] = []
-        ranks: Counter[int] = Counter()
-        queued: Counter[tuple[str, bool]] = Counter()
+        turn = _Turn(self, level, rooms, blocked)
+        left: list[KeyedRow] = []
         for window in self._windows(db, start, params):
-            for row in window:
-                if row.is_paced:
-                    opens_in = row.opens_in or rooms.queue_opens_in(row.queue_name)
-                    self.opens_in = min(self.opens_in, opens_in)
-                    continue
-                if row.limit is None or row.room is None or ranks[row.key] >= row.room:
-                    continue
-                place = (row.queue_name, row.resumed)
-                room = rooms.of_queue(row.queue_name, resumed=row.resumed)
-                if room is not None and queued[place] >= room:
-                    continue
-                found.append(row.as_candidate(level, ranks[row.key]))
-                ranks[row.key] += 1
-                queued[place] += 1
-            if len(found) >= wanted:
+            # The last key may have more lanes in the next window.
+            together = left + window
+            last = together[-1].key if together else None
+            turn.take(row for row in together if row.key != last)
+            left = [row for row in together if row.key == last]
+            if len(turn.found) >= wanted:
                 break
-        return sorted(found, key=lambda candidate: candidate.rank)[:wanted]
+        else:
+            turn.take(left)
+        return sorted(turn.found, key=lambda candidate: candidate.rank)[:wanted]
 
     def _serving(self, rooms: Rooms) -> dict[str, Any]:
         scope = self._scope
@@ -258,16 +259,14 @@ class Budgets:
                     pairs=pairs,
                     **params,
                 )
+                found.sort(key=lambda row: row[0])
                 window = [KeyedRow(*row[1:]) for row in found if row[3] is not None]
                 if probe and not any(row[0] == BIG for row in found):
                     # These are all that are due; no need to visit the keys.
-                    yield sorted(
-                        window, key=lambda row: (row[:2] <= start, row[:2], row.due_at, row.id)
-                    )
+                    yield sorted(window, key=lambda row: (row.key <= start[0], row.key))
                     return
                 yield window
-                last = max(found, key=lambda row: row[0])
-                after = last[1:3] if last[0] == pairs else until
+                after = found[-1][1:3] if found[-1][0] == pairs else until
                 probe, pairs = 0, min(2 * pairs, WIDEST)
 
     def pick(
@@ -370,7 +369,48 @@ class Budgets:
         """Let the next claim begin after the last key that this one gave its turn."""
         for candidate in picked:
             if candidate.key is not None and candidate.rank == 0:
-                self._turns[candidate.priority] = (candidate.key, candidate.lane)
+                self._turns[candidate.priority] = (candidate.key, HIGHEST)
+
+
+class _Turn:
+    """Pick of each key what is first, whatever its lane."""
+
+    def __init__(self, budgets: Budgets, level: int, rooms: Rooms, blocked: dict[int, int]) -> None:
+        self._budgets = budgets
+        self._level = level
+        self._rooms = rooms
+        self._blocked = blocked
+        self._ranks: Counter[int] = Counter()
+        self._queued: Counter[tuple[str, bool]] = Counter()
+        self.found: list[Candidate] = []
+
+    def take(self, given: Iterable[KeyedRow]) -> None:
+        """Judge all due jobs of some keys that the look has brought, key by key."""
+        for _key, group in groupby(given, key=lambda row: row.key):
+            for row in sorted(group, key=lambda row: (row.due_at, row.id)):
+                self._judge(row)
+
+    def _judge(self, row: KeyedRow) -> None:
+        if row.is_paced:
+            opens_in = row.opens_in or self._rooms.queue_opens_in(row.queue_name)
+            self._budgets.opens_in = min(self._budgets.opens_in, opens_in)
+            return
+        if row.limit is None or row.room is None or self._ranks[row.key] >= row.room > 0:
+            return
+        if row.room <= 0:
+            self._blocked[row.key] = max(self._blocked.get(row.key, 0), row.limit)
+            return
+        if row.limit <= self._blocked.get(row.key, 0):
+            # The key has become free between two looks: who is before has not been asked.
+            self._budgets.overtaking = True
+            return
+        place = (row.queue_name, row.resumed)
+        room = self._rooms.of_queue(row.queue_name, resumed=row.resumed)
+        if room is not None and self._queued[place] >= room:
+            return
+        self.found.append(row.as_candidate(self._level, self._ranks[row.key]))
+        self._ranks[row.key] += 1
+        self._queued[place] += 1
 
 
 def find_openings(

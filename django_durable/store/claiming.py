@@ -177,13 +177,15 @@ class Claims:
             if keyed or any(self._is_limited(lane, rooms) for lane in self._fitting(rooms)):
                 claimed += self._take_budgeted(db, wanted, shunned, rooms, keyed, fair=fair)
             else:
-                # Claims that jobs without a budget fill need not ask again at once.
-                now = time.monotonic()
-                self._budgets_at = now + BUDGETS_REST * max(1.0, (now - started) / LONG_LOOK)
+                if not self._budgets.overtaking:
+                    # Claims that jobs without a budget fill need not ask again at once.
+                    now = time.monotonic()
+                    self._budgets_at = now + BUDGETS_REST * max(1.0, (now - started) / LONG_LOOK)
                 if is_time:
                     claimed = self._take_free(db, slots, shunned, fair=fair)
             if len(claimed) < slots:
                 self._note_opening(db, rooms)
+                self.incomplete |= self._budgets.overtaking
         return claimed
 
     def _fitting(self, rooms: Rooms) -> list[Lane]:
