@@ -387,7 +387,9 @@ class Await(models.Model):
 
 
 class Hold(models.Model):
-    """Say that a job has awaited another of another tree, which is kept while the waiter lives.
+    """Say that a job has awaited one of another tree, which is kept while the waiter lives.
+
+    `awaited` is the root of that tree.
 
     No constraints in the database: every deleted job would pay for checking them.
     """

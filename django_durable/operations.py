@@ -297,5 +297,5 @@ def prune() -> int:
 
 
 def count_gone() -> int:
-    """Count the jobs that `prune` would look at."""
+    """Count the jobs that `prune` would delete, what somebody holds at that moment included."""
     return store.count_gone(_connection(None))

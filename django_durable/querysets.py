@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import models, transaction
 from django.db.models import Q
+from django.db.models.functions import Coalesce
 
 from django_durable.choices import FINISHED, JobStatus
 from django_durable.conf import conf
@@ -29,6 +30,29 @@ class ClockNow(models.Func):
         from django_durable.store.base import clock_offset
 
         return "(STATEMENT_TIMESTAMP() + %s::interval)", [clock_offset(connection)]
+
+
+class IsHeld(models.Func):
+    """Tell of the tree of this root whether it is kept for a live job that has awaited one of it.
+
+    As `sql/held.sql`; written out, since every read of jobs has it.
+    """
+
+    output_field = models.BooleanField()
+    conditional = True
+    template = (
+        "EXISTS (SELECT FROM durable_hold AS h INNER JOIN durable_job AS w ON h.waiter_id = w.id"
+        " WHERE h.awaited_id = %(expressions)s AND w.finished_at IS NULL)"
+    )
+
+
+def not_gone(job: str = "") -> Q:
+    """Leave out what retention has given up, swept or not; `job` is the way to the job: "job__"."""
+    return (
+        Q(**{f"{job}kept_until__isnull": True})
+        | Q(**{f"{job}kept_until__gt": ClockNow()})
+        | Q(IsHeld(Coalesce(f"{job}root_id", f"{job}pk")))
+    )
 
 
 class DurableManager(models.Manager[M]):
@@ -77,7 +101,7 @@ class JobQuerySet(models.QuerySet["Job"]):
 
     def kept(self) -> JobQuerySet:
         """Leave out what retention has given up, swept or not."""
-        return self.filter(Q(kept_until__isnull=True) | Q(kept_until__gt=ClockNow()))
+        return self.filter(not_gone())
 
     def cancel(self, reason: str = "") -> int:
         """Cancel all jobs of the set, each with its tree, in batches; return how many changed.

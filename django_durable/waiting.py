@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -160,7 +160,8 @@ def gather(context: JobContext, jobs: Sequence[Job], *, return_exceptions: bool)
     foreign = [job.pk for job in jobs if job.root_id != context.claim.root_id]
     if foreign:
         # Before the look, so that what it finds is there for every later run, too.
-        store.hold_awaited(store.connection(), context.right[0], foreign)
+        held = store.hold_awaited(store.connection(), context.right[0], foreign)
+        _refuse_gone(job for job in foreign if job not in held)
     ended = _ended(ids)
     while len(ended) < len(set(ids)):
         _refuse_ancestors(context, ids)
@@ -193,10 +194,15 @@ def _ended(ids: Sequence[UUID]) -> dict[UUID, Job]:
         "id", "name", "status", "return_value", "cancel_reason", "root_id"
     )
     jobs = {job.pk: job for job in found}
-    for job in ids:
-        if job not in jobs:
-            raise Job.DoesNotExist(f"the awaited job {job} is gone")
+    _refuse_gone(job for job in ids if job not in jobs)
     return {pk: job for pk, job in jobs.items() if job.status in FINISHED}
+
+
+def _refuse_gone(gone: Iterable[UUID]) -> None:
+    from django_durable.models import Job
+
+    for job in gone:
+        raise Job.DoesNotExist(f"the awaited job {job} is gone")
 
 
 def _result(job: Job, ended: Job) -> Any:

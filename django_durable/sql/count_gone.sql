@@ -1,5 +1,6 @@
 -- Count the jobs whose time is over.
 SELECT count(*)
-FROM durable_job
-WHERE due_at IS NULL AND kept_until <= statement_timestamp() + %(offset)s::interval
-    AND status IN ('SUCCESSFUL', 'DEAD', 'CANCELLED')
+FROM durable_job AS j
+WHERE j.due_at IS NULL AND j.status IN ('SUCCESSFUL', 'DEAD', 'CANCELLED') AND (
+-- include: gone
+)

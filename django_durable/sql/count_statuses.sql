@@ -9,9 +9,8 @@ CROSS JOIN LATERAL (
         FROM durable_job AS j
         WHERE
             j.status = wanted.status AND j.due_at IS NULL
-            AND (
-                j.kept_until IS NULL
-                OR j.kept_until > statement_timestamp() + %(offset)s::interval
+            AND NOT (
+-- include: gone
             )
         LIMIT %(reach)s::bigint
     ) AS part

@@ -1,7 +1,13 @@
-INSERT INTO durable_hold (waiter_id, awaited_id)
-SELECT w.id, a.id
-FROM durable_job AS a
-INNER JOIN durable_job AS w ON a.root_id <> w.root_id
-WHERE a.id = ANY(%(ids)s::uuid[]) AND w.id = %(waiter)s::uuid
-ORDER BY a.id
-ON CONFLICT (waiter_id, awaited_id) DO NOTHING
+-- Keep those of the locked jobs that are not gone while the waiter lives, and name them. A statement
+-- of its own, whose snapshot is younger than the locks.
+WITH awaited AS MATERIALIZED (
+    SELECT j.id, COALESCE(j.root_id, j.id) AS root_id
+    FROM durable_job AS j
+    WHERE j.id = ANY(%(ids)s::uuid[]) AND NOT (
+-- include: gone
+    )
+),
+held AS (
+-- include: hold
+)
+SELECT id FROM awaited

@@ -8,17 +8,13 @@ WITH tree AS MATERIALIZED (
     WHERE root_id = ANY(%(roots)s::uuid[]) AND parent_id IS NOT NULL
 ),
 kept AS MATERIALIZED (
-    SELECT COALESCE(tree.root_id, tree.id) AS root_id
-    FROM tree
+    SELECT COALESCE(j.root_id, j.id) AS root_id
+    FROM tree AS j
     WHERE
-        tree.finished_at IS NULL
-        OR tree.id <> ALL(%(locked)s::uuid[])
-        OR EXISTS (
-            SELECT
-            FROM durable_hold AS h
-            INNER JOIN durable_job AS w ON h.waiter_id = w.id
-            WHERE h.awaited_id = tree.id AND w.finished_at IS NULL
-        )
+        j.finished_at IS NULL
+        OR j.id <> ALL(%(locked)s::uuid[])
+        OR
+-- include: held
 )
 SELECT tree.id
 FROM tree

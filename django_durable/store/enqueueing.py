@@ -137,7 +137,8 @@ def _settle_duplicate(db: BaseDatabaseWrapper, new: NewJob, insert: Insert) -> E
     if answer is not None or not found:
         return answer
     with atomic(db):
-        found = rows(db, "lock_key", **key)
+        # Read after the lock: somebody may have begun to await the job, which keeps its key.
+        found = rows(db, "find_key", **key) if rows(db, "lock_key", **key) else []
         answer = _answer(new, *found[0]) if found else None
         if answer is not None or not found:
             return answer

@@ -25,9 +25,19 @@ class Parked(Enum):
     REFUSED = "refused"
 
 
-def hold_awaited(db: BaseDatabaseWrapper, waiter: UUID, awaited: Sequence[UUID]) -> None:
-    """Let jobs of other trees be kept for as long as the waiter lives."""
-    rows(db, "hold_awaited", waiter=waiter, ids=list(awaited))
+def hold_awaited(db: BaseDatabaseWrapper, waiter: UUID, awaited: Sequence[UUID]) -> set[UUID]:
+    """Let jobs of other trees be kept for as long as the waiter lives; return those that are.
+
+    What reads as gone already is not. The locks decide between this and a sweep, a deletion, or an
+    enqueue that finds the key of a job free: whoever comes second sees the first.
+    """
+    held = {row[0] for row in rows(db, "find_held", waiter=waiter, ids=list(awaited))}
+    rest = [job for job in awaited if job not in held]
+    if rest:
+        with atomic(db):
+            rows(db, "lock_to_hold", ids=rest)
+            held |= {row[0] for row in rows(db, "hold_awaited", waiter=waiter, ids=rest)}
+    return held
 
 
 def park(

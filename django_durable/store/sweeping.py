@@ -81,7 +81,7 @@ def sweep_these(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> None:
 
 
 def count_gone(db: BaseDatabaseWrapper) -> int:
-    """Count the jobs that a sweep would look at."""
+    """Count the jobs that a sweep would delete."""
     number: int = rows(db, "count_gone")[0][0]
     return number
 

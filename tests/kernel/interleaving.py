@@ -29,6 +29,7 @@ TICK = 0.002
 READS = {
     "count_budgets",
     "find_budgets",
+    "find_held",
     "find_key",
     "find_lanes",
     "keyed",

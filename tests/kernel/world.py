@@ -149,7 +149,7 @@ LAWS = {
     "a job awaits one of another tree that is not kept for it": """
         SELECT a.id FROM durable_await AS a JOIN durable_job AS w ON w.id = a.waiter_id
         JOIN durable_job AS j ON j.id = a.awaited_id
-        LEFT JOIN durable_hold AS h ON h.waiter_id = w.id AND h.awaited_id = j.id
+        LEFT JOIN durable_hold AS h ON h.waiter_id = w.id AND h.awaited_id = j.root_id
         WHERE w.root_id <> j.root_id AND h.id IS NULL""",
     "a job waits for nothing and for no moment, for ever": """
         SELECT id FROM durable_job AS j

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from django_durable import store
+from django_durable import OnDuplicate, faults, store
 from django_durable.choices import FINISHED, JobStatus
 from django_durable.models import DeadLetter, Hold, Job
 from tests.kernel import world
@@ -114,29 +115,113 @@ def test_a_dead_job_is_replayed_or_swept_and_never_both(director: Director) -> N
     assert {run.value("B") is None for run in runs} == {True, False}
 
 
+def hold(waiter: store.Right, awaited: UUID) -> bool:
+    """Begin to await a job of another tree; return whether it is there and kept from now on."""
+    return awaited in store.hold_awaited(store.connection(), waiter[0], [awaited])
+
+
+@dataclass
+class Awaiting:
+    awaited: store.Right
+    waiter: store.Right
+
+
+def reads_as_kept(job: UUID) -> bool:
+    return bool(Job.objects.filter(pk=job).exists())
+
+
 def test_a_job_that_is_awaited_is_gone_before_or_stays(director: Director) -> None:  # noqa: F811
-    def prepare() -> tuple[UUID, store.Right]:
+    """The job's time passes in the midst: after the look of whoever awaits it, before the sweep."""
+
+    def prepare() -> Awaiting:
         world.empty_tables()
         right = world.running("awaited")
         world.complete(right)
-        let_pass(right[0])
-        return right[0], world.running("waiter")
+        return Awaiting(right, world.running("waiter"))
 
-    def park(made: Any) -> Any:
-        return store.park(store.connection(), made[1], awaited=[made[0]])
+    def pass_and_sweep(made: Awaiting) -> int:
+        faults.reach("time passes")
+        let_pass(made.awaited[0])
+        return sweep("SUCCESSFUL")
 
-    def check(made: Any, run: Run) -> None:
+    def check(made: Awaiting, run: Run) -> None:
         world.assert_laws()
-        assert run.value("B") is store.Parked.READY
-        is_there = Job.all_objects.filter(pk=made[0]).exists()
-        assert is_there == Hold.objects.filter(awaited=made[0]).exists()
-        if is_there:
+        assert reads_as_kept(made.awaited[0]) == run.value("B")
+        assert Hold.objects.exists() == run.value("B")
+        if run.value("B"):
             assert sweep_all() == 0
-            world.complete(made[1])
-            assert sweep_all() == 1
+            world.complete(made.waiter)
+            assert not reads_as_kept(made.awaited[0])
+        sweep_all()
+        assert not Job.all_objects.filter(pk=made.awaited[0]).exists()
 
-    runs = director.explore(prepare, lambda _: sweep("SUCCESSFUL"), park, check)
-    assert {run.value("A") for run in runs} == {0, 1}
+    runs = director.explore(
+        prepare, pass_and_sweep, lambda made: hold(made.waiter, made.awaited[0]), check
+    )
+    assert {(run.value("A"), run.value("B")) for run in runs} >= {(0, True), (1, False)}
+
+
+def test_a_job_that_is_awaited_beside_its_end_is_gone_before_or_stays(
+    director: Director,  # noqa: F811
+) -> None:
+    """One that is not kept at all is deleted as it ends, unless somebody awaits it already."""
+
+    def prepare() -> Awaiting:
+        world.empty_tables()
+        return Awaiting(world.running("awaited"), world.running("waiter"))
+
+    def end(made: Awaiting) -> None:
+        store.record_successes(store.connection(), [store.Success(made.awaited, "7", timedelta(0))])
+
+    def park(made: Awaiting) -> bool:
+        """Do what `gather` does."""
+        if not hold(made.waiter, made.awaited[0]):
+            return False
+        store.park(store.connection(), made.waiter, awaited=[made.awaited[0]])
+        return True
+
+    def check(made: Awaiting, run: Run) -> None:
+        world.assert_laws()
+        assert reads_as_kept(made.awaited[0]) == run.value("B")
+        assert world.job(made.waiter[0]).status == ("READY" if run.value("B") else "RUNNING") or (
+            # It had ended already, so that there was nothing to wait for.
+            world.job(made.awaited[0]).is_finished
+        )
+
+    runs = director.explore(prepare, end, park, check)
+    assert {run.value("B") for run in runs} == {True, False}
+
+
+@pytest.mark.parametrize("mode", [OnDuplicate.RETURN_EXISTING, OnDuplicate.NO_REUSE])
+def test_a_key_is_free_before_its_job_is_awaited_or_stays_taken(
+    director: Director,  # noqa: F811
+    mode: OnDuplicate,
+) -> None:
+    def prepare() -> Awaiting:
+        world.empty_tables()
+        right = world.running("awaited", idempotency_key="key")
+        world.complete(right)
+        return Awaiting(right, world.running("waiter"))
+
+    def pass_and_enqueue(made: Awaiting) -> store.Enqueued:
+        faults.reach("time passes")
+        let_pass(made.awaited[0])
+        new = world.new_job("awaited", idempotency_key="key", on_duplicate=mode)
+        return store.enqueue(store.connection(), new)
+
+    def check(made: Awaiting, run: Run) -> None:
+        world.assert_laws()
+        old, new, held = made.awaited[0], run.value("A"), run.value("B")
+        holder = Job.all_objects.get(idempotency_key="key").pk
+        # Never both: kept for its waiter, and another job with its key.
+        assert new.created != held
+        assert (new.id == old) == held == (holder == old)
+        assert reads_as_kept(old) == held
+
+    runs = director.explore(
+        prepare, pass_and_enqueue, lambda made: hold(made.waiter, made.awaited[0]), check
+    )
+    assert {run.value("B") for run in runs} == {True, False}
 
 
 def test_two_sweeps_delete_each_tree_once(director: Director) -> None:  # noqa: F811

@@ -222,8 +222,7 @@ def test_what_a_live_job_has_awaited_stays_until_that_has_ended(advance: Any) ->
     root = waiter.enqueue(str(awaited.pk))
     Runner(waiter).run()
     run_all(foreign)
-    assert not Job.objects.filter(pk=awaited.pk).exists()
-    assert Job.all_objects.filter(pk=awaited.pk).exists()
+    assert Job.objects.get(pk=awaited.pk).is_finished
     run_all(waiter)
     assert operations.prune() == 0
     advance(3 * DAY)
@@ -256,6 +255,111 @@ def test_what_had_ended_when_it_was_awaited_stays_too(advance: Any) -> None:  # 
     run_all(waiter)
     root.refresh_from_db()
     assert (root.status, root.return_value) == ("SUCCESSFUL", 7)
+    assert operations.prune() == 1
+
+
+def test_what_a_live_job_has_awaited_reads_as_kept_and_keeps_its_key(
+    advance: Any,  # noqa: F811
+) -> None:
+    """As it is found by id or by key, so that every later run of the waiter finds the same."""
+    runs: list[int] = []
+
+    @job(name="kept.foreign", keep_completed=HOUR)
+    def foreign() -> int:
+        runs.append(1)
+        return len(runs)
+
+    @workflow(name="kept.waiter", timeout=None)
+    def waiter(context: Any, other: str) -> Any:
+        by_id = Job.objects.get(pk=other).result()
+        by_key = foreign.using(idempotency_key="key").enqueue().result()
+        context.sleep("long", DAY)
+        return [by_id, by_key]
+
+    awaited = foreign.enqueue()
+    root = waiter.enqueue(str(awaited.pk))
+    run_all(waiter, foreign)
+    advance(2 * HOUR)
+    keyed = Job.objects.by_key(foreign, "key").get()
+    assert not foreign.using(idempotency_key="key").enqueue().created
+    assert keyed.result() == 2
+    out = StringIO()
+    call_command("durable", "jobs", "--json", stdout=out)
+    assert {each["id"] for each in json.loads(out.getvalue())} == {
+        str(each.pk) for each in (awaited, keyed, root)
+    }
+    out = StringIO()
+    call_command("durable", "status", "--json", stdout=out)
+    assert json.loads(out.getvalue())["jobs"]["SUCCESSFUL"] == 2
+    assert run("--dry-run")["deleted"] == 0
+    advance(DAY)
+    run_all(waiter, foreign)
+    root.refresh_from_db()
+    assert (root.status, root.return_value) == ("SUCCESSFUL", [1, 2])
+    assert not Job.objects.filter(pk__in=[awaited.pk, keyed.pk]).exists()
+    assert run("--dry-run")["deleted"] == 2
+    assert foreign.using(idempotency_key="key").enqueue().created
+
+
+def test_what_is_not_kept_is_kept_for_who_awaits_it() -> None:
+    runs: list[int] = []
+
+    @job(name="kept.foreign", keep_completed=timedelta(0))
+    def foreign() -> int:
+        runs.append(1)
+        return 7
+
+    @workflow(name="kept.waiter")
+    def waiter(context: Any) -> int:
+        value: int = foreign.using(idempotency_key="key").enqueue().result()
+        return value
+
+    root = waiter.enqueue()
+    run_all(waiter, foreign)
+    root.refresh_from_db()
+    assert (root.status, root.return_value, runs) == ("SUCCESSFUL", 7, [1])
+    assert Job.objects.get() == root
+
+
+def test_a_whole_tree_is_kept_for_who_awaits_one_of_it(
+    leaf: JobType,
+    advance: Any,  # noqa: F811
+) -> None:
+    tree = tree_of(leaf, keep_completed=HOUR)
+    top = tree.enqueue()
+    run_all(tree, leaf)
+    child = Job.objects.get(parent=top)
+
+    @workflow(name="kept.waiter", timeout=None)
+    def waiter(context: Any) -> Any:
+        value = Job.objects.get(pk=child.pk).result()
+        context.sleep("long", DAY)
+        return value
+
+    root = waiter.enqueue()
+    run_all(waiter)
+    advance(2 * HOUR)
+    assert set(Job.objects.all()) == {top, child, root}
+    assert operations.prune() == 0
+    advance(DAY)
+    run_all(waiter)
+    root.refresh_from_db()
+    assert root.return_value == "leaf"
+    assert operations.prune() == 2
+
+
+def test_what_is_gone_can_be_awaited_no_more(advance: Any, leaf: JobType) -> None:  # noqa: F811
+    @workflow(name="kept.waiter", max_attempts=1)
+    def waiter(context: Any, other: str) -> Any:
+        return Job.all_objects.get(pk=other).result()
+
+    awaited = leaf.enqueue()
+    run_all(leaf)
+    advance(5 * DAY)
+    root = waiter.enqueue(str(awaited.pk))
+    run_all(waiter)
+    root.refresh_from_db()
+    assert root.dead_letter.error_class == "django_durable.models.Job.DoesNotExist"
     assert operations.prune() == 1
 
 
