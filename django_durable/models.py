@@ -362,7 +362,10 @@ class Job(models.Model):
         return jobs.filter(Q(pk=self.root_id) | Q(root_id=self.root_id, parent__isnull=False))
 
     def delete(self, using: str | None = None, keep_parents: bool = False) -> Any:
-        """Delete a root whose whole tree has ended, with all of it; `ProtectedError` otherwise."""
+        """Delete a root whose whole tree has ended, with all of it; `ProtectedError` otherwise.
+
+        So, too, while a live job of another tree has awaited it, or one of its tree.
+        """
         return Job.all_objects.using(using or self._state.db).filter(pk=self.pk).delete()
 
     def _reread(self) -> None:

@@ -228,7 +228,7 @@ def replay_all(letters: DeadLetterQuerySet, *, rate: str | None = None, by: str 
 
 
 def delete_jobs(jobs: JobQuerySet) -> tuple[int, dict[str, int]]:
-    """Delete whole trees whose jobs have all ended; `ProtectedError`, and nothing, otherwise."""
+    """Delete whole trees that have ended and that no live job has awaited; see `Job.delete`."""
     db = _connection(jobs.db)
     with transaction.atomic(using=db.alias):
         ids = list(jobs.values_list("pk", flat=True))
@@ -236,7 +236,9 @@ def delete_jobs(jobs: JobQuerySet) -> tuple[int, dict[str, int]]:
         if refused:
             blocking = set(Job.all_objects.using(db.alias).filter(pk__in=refused))
             raise ProtectedError(
-                "only a root whose whole tree has ended can be deleted: cancel it first", blocking
+                "only a root whose whole tree has ended, and that no live job has awaited, can be"
+                " deleted: cancel it first",
+                blocking,
             )
     return sum(counts.values()), counts
 

@@ -18,6 +18,7 @@ from django_durable.admin import display
 from django_durable.admin.operating import OperationsAdmin, one_commit
 from django_durable.conf import conf
 from django_durable.models import Attempt, DeadLetter, Job
+from django_durable.querysets import IsHeld
 
 # How many of the jobs that forbid a deletion are named, and how many rows are counted exactly.
 NAMED = 20
@@ -31,7 +32,7 @@ class DeletesTrees(OperationsAdmin):
         """Replace Django's collector, which would load every descendant."""
         jobs = list(objs[: self.max_selected] if isinstance(objs, QuerySet) else objs)
         ids = [job.pk for job in jobs]
-        protected = [self._named(job) for job in _forbidding(ids)]
+        protected = [self._why_not(job) for job in _forbidding(ids)]
         if protected:
             return [], {}, set(), protected
         members = Job.all_objects.filter(_in_trees(ids))
@@ -43,7 +44,7 @@ class DeletesTrees(OperationsAdmin):
                 DeadLetter.objects.filter(job__in=members.values("pk")),
             )
         }
-        named = [self._named(job) for job in jobs]
+        named = [display.link(self.admin_site, Job, job.pk, job) for job in jobs]
         return named, {name: count for name, count in counts.items() if count != "0"}, set(), []
 
     @admin.action(permissions=["delete"], description=_("Delete selected %(verbose_name_plural)s"))
@@ -83,18 +84,18 @@ class DeletesTrees(OperationsAdmin):
 
     def _refuse(self, request: HttpRequest) -> None:
         text = gettext(
-            "Nothing was deleted: only a root whose whole tree has ended can be deleted. Cancel"
-            " it first."
+            "Nothing was deleted: only a root whose whole tree has ended, and that no live job"
+            " has awaited, can be deleted. Cancel it first."
         )
         self.message_user(request, text, messages.ERROR)
 
-    def _named(self, job: Job) -> str:
+    def _why_not(self, job: Job) -> str:
         link = display.link(self.admin_site, Job, job.pk, job)
         if not job.is_finished:
             return format_html(gettext("{} has not ended"), link)
         if job.parent_id is not None:
             return format_html(gettext("{} belongs to the tree of another job"), link)
-        return link
+        return format_html(gettext("{} is kept for a living job that has awaited it"), link)
 
 
 def _in_trees(ids: list[Any]) -> Q:
@@ -105,7 +106,8 @@ def _forbidding(ids: list[Any]) -> list[Job]:
     """Return the first jobs for which the listed ones can't be deleted."""
     children = Q(pk__in=ids, parent__isnull=False) & ~Q(root__in=ids)
     living = _in_trees(ids) & Q(finished_at__isnull=True)
-    found = Job.all_objects.filter(children | living)
+    awaited = Q(pk__in=ids) & Q(IsHeld("pk"))
+    found = Job.all_objects.filter(children | living | awaited)
     return list(found.only("name", "status", "parent")[:NAMED])
 
 

@@ -110,12 +110,14 @@ def run_now(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> list[tuple[UUID, st
 def delete_trees(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> tuple[list[UUID], dict[str, int]]:
     """Delete the trees of these roots with all that belongs to them, in the caller's transaction.
 
-    Returns the jobs that forbid it (not a root, or not ended), when nothing is deleted, and
-    otherwise the counts by table. The locks on the trees keep births out.
+    Returns the jobs that forbid it (not a root, not ended, or kept for a live job that has awaited
+    one of the tree), when nothing is deleted, and otherwise the counts by table. The locks on the
+    trees keep births out, and those on the jobs who would begin to await one.
     """
     _own_trees(db, ids)
     tree = rows(db, "lock_whole_tree", ids=list(ids))
     refused = [row[0] for row in tree if row[1] or row[2]]
+    refused += [row[0] for row in rows(db, "find_kept", ids=list(ids))]
     if refused:
         return refused, {}
     return [], delete_records(db, [row[0] for row in tree])

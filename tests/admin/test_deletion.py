@@ -4,7 +4,7 @@ import pytest
 from django.contrib.admin.models import DELETION, LogEntry
 
 from django_durable.admin import job_deletion
-from django_durable.models import Attempt, DeadLetter, Job
+from django_durable.models import Attempt, DeadLetter, Hold, Job
 from tests.admin.world import act, charge, dead, family, hand, running, successful, told, url
 from tests.by_hand import bear
 
@@ -58,6 +58,15 @@ def test_what_lives_is_named_and_stays(root, make, confirmation):
     assert url("change", job.pk) in page
     assert Job.objects.filter(pk=job.pk).exists()
     assert not LogEntry.objects.exists()
+
+
+@pytest.mark.parametrize("confirmation", [{}, {"post": "yes"}])
+def test_what_a_live_job_has_awaited_is_named_and_stays(root, confirmation):
+    awaited = successful()
+    Hold.objects.create(waiter=charge.enqueue(), awaited=awaited)
+    page = act(root, "delete_selected", awaited, **confirmation).content.decode()
+    assert "is kept for a living job that has awaited it" in page
+    assert Job.objects.filter(pk=awaited.pk).exists()
 
 
 def test_a_child_is_not_deleted_alone(root):

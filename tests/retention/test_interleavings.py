@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.db import transaction
 
 from django_durable import OnDuplicate, faults, store
 from django_durable.choices import FINISHED, JobStatus
@@ -189,6 +190,28 @@ def test_a_job_that_is_awaited_beside_its_end_is_gone_before_or_stays(
         )
 
     runs = director.explore(prepare, end, park, check)
+    assert {run.value("B") for run in runs} == {True, False}
+
+
+def test_a_job_is_deleted_before_it_is_awaited_or_stays(director: Director) -> None:  # noqa: F811
+    def prepare() -> Awaiting:
+        world.empty_tables()
+        right = world.running("awaited")
+        world.complete(right)
+        return Awaiting(right, world.running("waiter"))
+
+    def delete(made: Awaiting) -> bool:
+        with transaction.atomic():
+            refused, _counts = store.delete_trees(store.connection(), [made.awaited[0]])
+        return not refused
+
+    def check(made: Awaiting, run: Run) -> None:
+        world.assert_laws()
+        assert run.value("A") != run.value("B")
+        assert reads_as_kept(made.awaited[0]) == run.value("B")
+        assert Hold.objects.exists() == run.value("B")
+
+    runs = director.explore(prepare, delete, lambda made: hold(made.waiter, made.awaited[0]), check)
     assert {run.value("B") for run in runs} == {True, False}
 
 

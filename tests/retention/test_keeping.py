@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db import connection
+from django.db.models import ProtectedError
 from django.test import override_settings
 
 from django_durable import OnDuplicate, job, operations, store, workflow
@@ -346,6 +347,27 @@ def test_a_whole_tree_is_kept_for_who_awaits_one_of_it(
     root.refresh_from_db()
     assert root.return_value == "leaf"
     assert operations.prune() == 2
+
+
+def test_what_a_live_job_has_awaited_is_not_deleted(leaf: JobType) -> None:
+    tree = tree_of(leaf)
+    top = tree.enqueue()
+    run_all(tree, leaf)
+
+    @workflow(name="kept.waiter", timeout=None)
+    def waiter(context: Any) -> None:
+        Job.objects.get(parent=top).result()
+        context.sleep("long", DAY)
+
+    root = waiter.enqueue()
+    run_all(waiter)
+    with pytest.raises(ProtectedError, match="no live job has awaited") as refused:
+        top.delete()
+    assert refused.value.protected_objects == {top}
+    assert Job.objects.count() == 3
+    root.cancel()
+    top.delete()
+    assert Job.objects.get() == root
 
 
 def test_what_is_gone_can_be_awaited_no_more(advance: Any, leaf: JobType) -> None:  # noqa: F811
