@@ -281,7 +281,9 @@ class Claims:
                 started = [candidate for candidate in picked if candidate.id in ids]
                 self._budgets.log(db, started, taken[0].claimed_at)
         is_contended = self._budgets.contended or len(taken) < len(picked)
-        self.incomplete = len(taken) < slots and (is_contended or not is_full)
+        # What its full queue left out may have counted on the last place of its type's rate.
+        hides = bool(taken) and any(rates)
+        self.incomplete = len(taken) < slots and (is_contended or hides or not is_full)
         return taken
 
     def _candidate(self, id_: UUID, priority: int, due_at: datetime, number: int) -> Candidate:

@@ -283,3 +283,19 @@ def test_nothing_opens_where_nothing_is_due(tables: None) -> None:
     world.cancel(Job.all_objects.get(status="READY", queue_name="paced").pk)
     take(claimer)
     assert claimer.opens_at == float("inf")
+
+
+def test_what_a_full_queue_leaves_out_takes_no_place_of_its_type_for_long(tables: None) -> None:
+    Queue.objects.update_or_create(name="paced", defaults={"max_running": 2})
+    rates = {"paced work": TypeRate("paced work", 1, 60)}
+    claimer = claims("work", "paced work", rates=rates)
+    first = enqueue(2, priority=5, queue_name="paced")
+    enqueue(1, "paced work", priority=5, queue_name="paced")
+    (behind,) = enqueue(1, "paced work")
+
+    assert ids(take(claimer)) == first
+    # It has seen no more; so it must not say that there is none.
+    assert claimer.incomplete
+    assert ids(take(claimer)) == [behind]
+    assert take(claimer) == []
+    assert not claimer.incomplete
