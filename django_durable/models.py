@@ -28,6 +28,7 @@ from django_durable.choices import (
 from django_durable.durations import parse_rate
 from django_durable.fields import OptionalOneToOneField, PayloadField
 from django_durable.querysets import (
+    AllDeadLettersManager,
     AllJobsManager,
     DeadLetterManager,
     DurableManager,
@@ -340,7 +341,8 @@ class Job(models.Model):
         """Make a new job like this one, afresh or with the checkpoints earned before a step.
 
         The key stays where it is; this job is untouched. Raises `ValueError` for a step that it
-        has not recorded. Part of the caller's transaction.
+        has not recorded, and `Job.DoesNotExist` when retention has given it up. Part of the
+        caller's transaction.
         """
         from django_durable import operations
 
@@ -528,6 +530,7 @@ class DeadLetter(models.Model):
     hook_due_at = models.DateTimeField(null=True, blank=True)
 
     objects = DeadLetterManager()
+    all_objects = AllDeadLettersManager()
 
     class Meta:
         verbose_name = _("dead letter")
@@ -556,8 +559,9 @@ class DeadLetter(models.Model):
         It resumes: checkpoints that succeeded are copied, except compensated ones and those from
         `from_step` on; with a new payload and no `from_step`, none. The new job takes the
         idempotency key over, and the record is marked, in one transaction (the caller's, if there
-        is one). Raises `AlreadyReplayed` the second time, also in a race, and for what is given
-        `TypeError` and `PayloadError` as `enqueue` does.
+        is one). Raises `AlreadyReplayed` the second time, also in a race, `DeadLetter.DoesNotExist`
+        when retention has given the job up, and for what is given `TypeError` and `PayloadError` as
+        `enqueue` does.
         """
         from django_durable import operations
 

@@ -147,7 +147,16 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
 
 
 class DeadLetterManager(DurableManager["DeadLetter"].from_queryset(DeadLetterQuerySet)):  # type: ignore[misc]
-    """Read dead letters."""
+    """Read the dead letters of jobs that retention has not given up."""
+
+    def get_queryset(self) -> DeadLetterQuerySet:
+        """Start from the kept ones."""
+        queryset: DeadLetterQuerySet = super().get_queryset()
+        return queryset.filter(not_gone("job__"))
+
+
+class AllDeadLettersManager(DurableManager["DeadLetter"].from_queryset(DeadLetterQuerySet)):  # type: ignore[misc]
+    """Read every dead letter row there is."""
 
 
 class ScheduleQuerySet(models.QuerySet["Schedule"]):

@@ -16,7 +16,6 @@ from django_durable.admin.attempts import as_uuid
 from django_durable.admin.operating import OperationsAdmin
 from django_durable.admin.operations import REPLAY
 from django_durable.models import DeadLetter, Job
-from django_durable.querysets import ClockNow
 
 
 @admin.register(DeadLetter)
@@ -87,11 +86,6 @@ class DeadLetterAdmin(OperationsAdmin):
 
     def has_replay_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("durable.replay_job")
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[DeadLetter]:
-        """Leave out those whose job retention has given up."""
-        letters: QuerySet[DeadLetter] = super().get_queryset(request)
-        return letters.filter(Q(job__kept_until__isnull=True) | Q(job__kept_until__gt=ClockNow()))
 
     def chosen(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return super().chosen(request, queryset).select_related("job")

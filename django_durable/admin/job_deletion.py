@@ -41,7 +41,7 @@ class DeletesTrees(OperationsAdmin):
             for rows in (
                 members,
                 Attempt.objects.filter(job__in=members.values("pk")),
-                DeadLetter.objects.filter(job__in=members.values("pk")),
+                DeadLetter.all_objects.filter(job__in=members.values("pk")),
             )
         }
         named = [display.link(self.admin_site, Job, job.pk, job) for job in jobs]

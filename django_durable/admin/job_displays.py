@@ -126,7 +126,7 @@ class JobDisplays:
 
     @admin.display(description=_("replay of"))
     def replay_of_link(self, obj: Job) -> str:
-        replayed = DeadLetter.objects.filter(replayed_as=obj.pk).values_list("job", flat=True)
+        replayed = DeadLetter.all_objects.filter(replayed_as=obj.pk).values_list("job", flat=True)
         return self._job_link(replayed.first())
 
     @admin.display(description=_("replayed as"))

@@ -142,7 +142,7 @@ class JobAdmin(JobDisplays, DeletesTrees, OperationsAdmin):
 
     def prepare(self, objects: list[Any]) -> None:
         """Fetch the dead letters without their texts."""
-        letters = DeadLetter.objects.defer("message", "traceback")
+        letters = DeadLetter.all_objects.defer("message", "traceback")
         prefetch_related_objects(objects, Prefetch("dead_letter", letters))
 
     def payload_view(self, request: HttpRequest, object_id: str, field: str) -> HttpResponse:

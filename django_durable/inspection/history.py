@@ -63,7 +63,7 @@ def timeline(job: Job, limit: int = 100) -> list[Entry]:
 
 
 def _birth(job: Job) -> Iterator[Entry]:
-    letter = DeadLetter.objects.filter(replayed_as=job.pk).first()
+    letter = DeadLetter.all_objects.filter(replayed_as=job.pk).first()
     if letter is None:
         yield Entry(job.enqueued_at, "enqueued", "enqueued")
     else:

@@ -1,5 +1,5 @@
--- Read a dead letter whose job is locked: has it been replayed, which key moves on, and which undo
--- job of it lives?
+-- Read a dead letter whose job is locked, unless that is gone: has it been replayed, which key moves
+-- on, and which undo job of it lives?
 WITH RECURSIVE undoing AS (
     SELECT u.id, u.finished_at
     FROM durable_deadletter AS d
@@ -16,4 +16,6 @@ SELECT
     (SELECT id FROM undoing WHERE finished_at IS NULL LIMIT 1) AS undoing
 FROM durable_deadletter AS d
 INNER JOIN durable_job AS j ON d.job_id = j.id
-WHERE d.id = %(letter)s
+WHERE d.id = %(letter)s AND NOT (
+-- include: gone
+)

@@ -208,7 +208,7 @@ class Announcer:
         return not letters
 
     def _see_to_hook(self, pk: int) -> None:
-        letter = DeadLetter.objects.filter(pk=pk).select_related("job").first()
+        letter = DeadLetter.all_objects.filter(pk=pk).select_related("job").first()
         if letter is not None:
             self._call_hook(letter)
             connections.clean()

@@ -14,6 +14,7 @@ from django.db.models import ProtectedError
 from django.test import override_settings
 
 from django_durable import OnDuplicate, job, operations, store, workflow
+from django_durable.inspection import problems
 from django_durable.jobtypes import JobType
 from django_durable.models import Attempt, DeadLetter, Hold, Job, Step
 from tests.contract.conftest import _forget_job_types, advance  # noqa: F401 - fixtures
@@ -189,6 +190,26 @@ def test_a_sweep_takes_all_that_belongs_to_a_tree(
     assert replay.status == "READY"
     assert not DeadLetter.objects.exists()
     assert not Attempt.objects.exists()
+
+
+def test_what_is_gone_is_neither_replayed_nor_forked_nor_counted(
+    leaf: JobType,
+    advance: Any,  # noqa: F811
+) -> None:
+    dead = leaf.enqueue(True)
+    run_all(leaf)
+    letter = DeadLetter.objects.get()
+    assert problems(min_workers=0, max_dead=0)
+    advance(6 * DAY)
+    assert not DeadLetter.objects.exists()
+    assert DeadLetter.objects.all().replay() == []
+    assert problems(min_workers=0, max_dead=0) == []
+    with pytest.raises(DeadLetter.DoesNotExist):
+        letter.replay()
+    with pytest.raises(Job.DoesNotExist):
+        dead.fork()
+    assert DeadLetter.all_objects.get() == letter
+    assert Job.all_objects.get() == dead
 
 
 def test_the_replay_may_go_before_the_dead_letter_that_names_it(

@@ -103,9 +103,8 @@ def _matching(options: dict[str, Any]) -> Iterable[DeadLetter]:
 def _named(ids: list[str], problems: list[str]) -> Iterator[DeadLetter]:
     """Yield the dead letters meant by the ids, and add a sentence for each that has none."""
     wanted = [_parsed(text) for text in dict.fromkeys(ids)]
-    kept = DeadLetter.objects.filter(job__in=Job.objects.all())
     for key in wanted:
-        letter = kept.filter(**key).first()
+        letter = DeadLetter.objects.filter(**key).first()
         if letter is None:
             problems.append(_why_none(key))
         elif letter.replayed_at is not None:
