@@ -20,6 +20,7 @@ from django_durable import notifications, schedules, store, ticks
 from django_durable.choices import Overlap
 from django_durable.conf import conf
 from django_durable.enqueueing import as_job, send_enqueued
+from django_durable.fields import can_be_read
 from django_durable.models import Job, Schedule
 from django_durable.querysets import ClockNow
 from django_durable.schedules import NO_WORKER, NOT_DECLARED
@@ -178,6 +179,8 @@ def _fire_locked(db: BaseDatabaseWrapper, locked: Sequence[int]) -> list[Job]:
 def _judge(row: Any) -> Verdict:
     """Decide over the due ticks of a row; raises whatever is wrong with it."""
     rule = schedules.rule_of(row)
+    if not can_be_read(row.next_run_at):
+        raise ValueError("next_run_at lies before year 1: edit the rule, and it is worked out anew")
     if not row.enabled:
         following = ticks.moved_on(rule, row.next_run_at, row.now)
         return Verdict([], [], ticks.Due([], 0, following))

@@ -26,7 +26,7 @@ from django_durable.choices import (
     StepStatus,
 )
 from django_durable.durations import parse_rate
-from django_durable.fields import OptionalOneToOneField, PayloadField
+from django_durable.fields import MomentField, OptionalOneToOneField, PayloadField, SpanField
 from django_durable.querysets import (
     AllDeadLettersManager,
     AllJobsManager,
@@ -664,18 +664,18 @@ class Schedule(models.Model):
     job_name = models.CharField(_("job type"), max_length=255)
     name = models.CharField(_("name"), max_length=255)
     cron = models.CharField(_("cron expression"), max_length=255, null=True, blank=True)
-    every = models.DurationField(_("every"), null=True, blank=True)
+    every = SpanField(_("every"), null=True, blank=True)
     timezone = models.CharField(_("time zone"), max_length=64, default=default_timezone)
     enabled = models.BooleanField(_("enabled"), default=True, db_default=True)
-    starts_at = models.DateTimeField(_("starts at"), null=True, blank=True)
-    until = models.DateTimeField(_("until"), null=True, blank=True)
+    starts_at = MomentField(_("starts at"), null=True, blank=True)
+    until = MomentField(_("until"), null=True, blank=True)
     catch_up = models.CharField(
         _("catch up"), max_length=4, choices=CatchUp, default=CatchUp.ONE, db_default="one"
     )
     overlap = models.CharField(
         _("overlap"), max_length=5, choices=Overlap, default=Overlap.ALLOW, db_default="allow"
     )
-    jitter = models.DurationField(_("jitter"), null=True, blank=True)
+    jitter = SpanField(_("jitter"), null=True, blank=True)
     run_on_create = models.BooleanField(_("run on create"), default=False, db_default=False)
     args = PayloadField(
         _("arguments"), default=list, blank=True, db_default=Value("[]", models.TextField())
@@ -685,8 +685,8 @@ class Schedule(models.Model):
     )
 
     # Nominal times, as the rule names them: of the next tick, and of the latest that made a job.
-    next_run_at = models.DateTimeField(_("next run"), null=True, blank=True, editable=False)
-    last_run_at = models.DateTimeField(_("last run"), null=True, blank=True, editable=False)
+    next_run_at = MomentField(_("next run"), null=True, blank=True, editable=False)
+    last_run_at = MomentField(_("last run"), null=True, blank=True, editable=False)
     declared = models.BooleanField(
         _("declared in code"), default=False, db_default=False, editable=False
     )
@@ -695,7 +695,7 @@ class Schedule(models.Model):
     skipped = models.PositiveIntegerField(
         _("skipped runs"), default=0, db_default=0, editable=False
     )
-    last_skipped_at = models.DateTimeField(_("last skipped"), null=True, editable=False)
+    last_skipped_at = MomentField(_("last skipped"), null=True, editable=False)
 
     # A hash of what decides over `next_run_at`, which a trigger sets (migration 0003), and the
     # value that it was worked out for: whoever edits a row, in whatever way, is noticed by the
@@ -703,7 +703,7 @@ class Schedule(models.Model):
     rule_hash = models.BigIntegerField(default=0, db_default=0, editable=False)
     rule_seen = models.BigIntegerField(default=0, db_default=0, editable=False)
     # The latest tick that was judged, run or not: `every` keeps to its grid.
-    last_tick = models.DateTimeField(null=True, editable=False)
+    last_tick = MomentField(null=True, editable=False)
     # The job of the latest tick that ran, and of the latest "run now".
     last_job = models.UUIDField(null=True, editable=False)
     asked_job = models.UUIDField(null=True, editable=False)

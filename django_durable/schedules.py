@@ -19,6 +19,7 @@ from django_durable.choices import CatchUp, Overlap
 from django_durable.conf import conf
 from django_durable.cron import Cron
 from django_durable.errortext import ErrorText
+from django_durable.fields import can_be_read
 from django_durable.jobtypes import Call, JobType, check_text, registry
 
 if TYPE_CHECKING:
@@ -144,6 +145,8 @@ def make_rule(
     for name, moment in (("starts_at", starts_at), ("until", until)):
         if moment is not None and not isinstance(moment, datetime):
             raise ValueError(f"{name} is an aware datetime, not {moment!r:.50}")
+        if moment is not None and moment.utcoffset() is not None and not can_be_read(moment):
+            raise ValueError(f"{name} lies before year 1 or after 9999, or nearly so: leave it out")
     return ticks.Rule(
         cron=Cron(cron, timezone) if cron not in (None, "") else None,
         every=every,
@@ -306,18 +309,23 @@ def _planned(row: Schedule, rule: ticks.Rule, now: datetime) -> datetime | None:
     One that is due stays if the rule still names it, so that an edit of other things makes no
     schedule miss it. `every` without a `starts_at` keeps to the grid that it is on.
     """
-    following = row.next_run_at
+    # What somebody has written by hand and nobody can read says nothing.
+    following, last_tick = _readable(row.next_run_at), _readable(row.last_tick)
     if following is not None and row.rule_seen == 0:
         return following
-    anchor = rule.starts_at or row.last_tick or following or now
+    anchor = rule.starts_at or last_tick or following or now
     if following is not None and following <= now:
         just_before = following - timedelta(microseconds=1)
         if rule.times(anchor).next_after(just_before) == following:
             return following
-    latest = max(now, row.last_tick or now)
-    if rule.every is not None and rule.starts_at is None and row.last_tick is not None:
-        return ticks.moved_on(rule, row.last_tick, latest)
+    latest = max(now, last_tick or now)
+    if rule.every is not None and rule.starts_at is None and last_tick is not None:
+        return ticks.moved_on(rule, last_tick, latest)
     return ticks.first_tick(rule, latest)
+
+
+def _readable(moment: datetime | None) -> datetime | None:
+    return moment if moment is not None and can_be_read(moment) else None
 
 
 def _run_on_create(row: Schedule, first: datetime | None, now: datetime) -> dict[str, Any]:
@@ -405,7 +413,7 @@ def tick_jobs(row: Schedule, nominal: Sequence[datetime], now: datetime | None) 
 def preview(row: Schedule, n: int) -> list[datetime]:
     """Return coming nominal times; see `Schedule.preview`."""
     rule, now = rule_of(row), store.now(_connection(alias_of(row)))
-    following = row.next_run_at
+    following = _readable(row.next_run_at)
     tick = (
         ticks.first_tick(rule, now) if following is None else ticks.moved_on(rule, following, now)
     )

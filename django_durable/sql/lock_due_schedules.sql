@@ -7,8 +7,9 @@ WHERE
     AND next_run_at <= statement_timestamp() + %(offset)s::interval + (
 -- include: widest_jitter
     )
-    AND next_run_at - COALESCE(LEAST(jitter, interval '36500 days'), interval '0')
-        <= statement_timestamp() + %(offset)s::interval
+    AND
+-- include: schedule_due
+    <= statement_timestamp() + %(offset)s::interval
 ORDER BY next_run_at, id
 LIMIT %(limit)s
 FOR NO KEY UPDATE SKIP LOCKED

@@ -13,7 +13,8 @@ SELECT
         SELECT extract(EPOCH FROM min(head.due) - statement_timestamp() - %(offset)s::interval)::float8
         FROM (
             (
-                SELECT next_run_at AS due
+                -- An infinite moment can't be reckoned with.
+                SELECT GREATEST(LEAST(next_run_at, '9999-12-30 00:00+00'), '0001-01-02 00:00+00') AS due
                 FROM durable_schedule
                 WHERE next_run_at IS NOT NULL AND broken = '' AND job_name = ANY(%(names)s::text[])
                 ORDER BY next_run_at
@@ -21,14 +22,16 @@ SELECT
             )
             UNION ALL
             (
-                SELECT next_run_at - LEAST(jitter, interval '36500 days')
+                SELECT
+-- include: schedule_due
                 FROM durable_schedule
                 WHERE
                     broken = '' AND job_name = ANY(%(names)s::text[]) AND jitter IS NOT NULL
                     AND next_run_at <= statement_timestamp() + %(offset)s::interval + (
 -- include: widest_jitter
                     )
-                    AND next_run_at - LEAST(jitter, interval '36500 days')
+                    AND
+-- include: schedule_due
                     <= statement_timestamp() + %(offset)s::interval
                 LIMIT 1
             )

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
+from django.core.management import call_command
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from django_durable import job
 from django_durable.models import Job, Schedule
@@ -193,6 +198,27 @@ def test_payloads_are_neither_shown_nor_taken_without_their_permission(staff: St
     assert (changed.cron, changed.kwargs) == ("30 2 * * *", {"secret": "the-secret"})
 
 
+@pytest.mark.parametrize("column", ["starts_at", "until", "next_run_at", "last_run_at", "every"])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_what_python_can_not_hold_is_shown_and_mended(root: Client, column: str, sign: str) -> None:
+    row = charge.schedule("one", every=timedelta(hours=1))
+    value = "10000000 years" if column == "every" else "infinity"
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE durable_schedule SET {column} = %s", [sign + value])
+    assert root.get(url("changelist", model="schedule")).status_code == 200
+    call_command("durable", "schedules", stdout=StringIO())
+    assert root.get(url("change", row.pk, model="schedule")).status_code == 200
+    answer = root.post(
+        url("change", row.pk, model="schedule"),
+        {**FORM, "name": "one", "cron": "@hourly"},
+    )
+    assert answer.status_code == 302
+    row = Schedule.objects.get()
+    assert row.broken == ""
+    assert row.next_run_at is not None
+    assert row.next_run_at - timezone.now() < timedelta(hours=1)
+
+
 def test_pages_escape_what_they_show(root: Client) -> None:
     row = hostile.schedule(SCRIPT, cron="@daily")
     Schedule.objects.update(broken=SCRIPT)
@@ -205,9 +231,6 @@ def test_pages_escape_what_they_show(root: Client) -> None:
 def test_the_list_costs_the_same_queries_for_many_schedules(
     root: Client, django_assert_num_queries: Any
 ) -> None:
-    from django.db import connection
-    from django.test.utils import CaptureQueriesContext
-
     charge.schedule("one", cron="@daily")
     with CaptureQueriesContext(
         connection,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
 
-from django_durable import UnknownJob, firing, job
+from django_durable import UnknownJob, firing, job, store
 from django_durable.jobtypes import JobType, registry
 from django_durable.models import DeadLetter, Job, Schedule
 from tests.by_hand import Hand, beat
@@ -347,7 +347,7 @@ def test_a_longer_interval_goes_on_from_the_last_tick(work: JobType, at: At) -> 
         ({"jitter": HOUR}, "jitter is from 0 on and shorter"),
         ({"jitter": timedelta(days=-1)}, "jitter is from 0 on and shorter"),
         ({"jitter": timedelta.max}, "jitter is from 0 on and shorter"),
-        ({"starts_at": datetime.max.replace(tzinfo=UTC)}, "OverflowError"),
+        ({"starts_at": datetime.max.replace(tzinfo=UTC)}, "starts_at lies before year 1 or after"),
         ({"overlap": "wait"}, "overlap is allow or skip"),
         ({"kwargs": {"unknown": 1}}, "TypeError"),
         ({"args": {"no": "list"}}, "TypeError"),
@@ -418,6 +418,79 @@ def test_what_users_code_raises_for_a_schedule_stops_no_other(
         assert look() == 1
     assert nominal(other) == ["04 13:00:00"]
     assert Schedule.objects.get(name="bad").broken
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *((column, value) for column in ("starts_at", "until", "next_run_at", "last_tick",
+                                         "last_run_at", "last_skipped_at")
+          for value in ("infinity", "-infinity", "4713-01-01 BC", "20000-01-01")),
+        *((column, value) for column in ("every", "jitter")
+          for value in ("10000000 years", "-10000000 years")),
+    ],
+)  # fmt: skip
+def test_what_python_can_not_hold_stops_no_other_schedule(
+    work: JobType, at: At, column: str, value: str
+) -> None:
+    at(2026, 5, 4, 12, 30)
+    bad = work.schedule("bad", every=HOUR)
+    good = work.schedule("good", cron="@hourly")
+    with connection.cursor() as cursor:
+        # Another argument, too, so that it is planned anew.
+        cursor.execute(
+            f"UPDATE durable_schedule SET {column} = %s, args = '[1]' WHERE id = %s",
+            [value, bad.pk],
+        )
+    look()
+    at(2026, 5, 4, 13, 0, 1)
+    look()
+    assert nominal(good) == ["04 13:00:00"]
+    if column in ("starts_at", "until", "every", "jitter"):
+        assert column in reread(bad).broken
+        with pytest.raises(ValueError, match=column):
+            reread(bad).preview()
+    else:
+        assert reread(bad).broken == ""
+    Schedule.objects.update(starts_at=None, until=None, every=HOUR, jitter=None, next_run_at=None)
+    look()
+    at(2026, 5, 4, 14, 0, 1)
+    look()
+    assert reread(bad).broken == ""
+    assert bad.jobs.exists()
+
+
+@pytest.mark.parametrize("value", ["infinity", "-infinity"])
+def test_a_next_run_that_python_can_not_hold_stops_no_other_schedule(
+    work: JobType, at: At, value: str
+) -> None:
+    at(2026, 5, 4, 12, 30)
+    bad, good = (work.schedule(name, cron="@hourly", catch_up="all") for name in ("bad", "good"))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE durable_schedule SET next_run_at = %s WHERE id = %s", [value, bad.pk]
+        )
+    look()
+    at(2026, 5, 4, 13, 0, 1)
+    look()
+    assert nominal(good) == ["04 13:00:00"]
+    assert nominal(bad) == []
+    assert ("next_run_at" in reread(bad).broken) == (value == "-infinity")
+    Schedule.objects.filter(pk=bad.pk).update(cron="*/5 * * * *")
+    look()
+    assert (reread(bad).broken, reread(bad).next_run_at) == ("", moment(13, 5))
+
+
+def test_a_schedule_without_jitter_is_not_taken_before_its_time(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    work.schedule("plain", cron="@hourly")
+    jittered = work.schedule("jittered", cron="@daily", jitter=HOUR)
+    assert store.lock_due_schedules(connection, ["scheduled.work"], 10) == []
+    at(2026, 5, 4, 23, 30)
+    look()
+    at(2026, 5, 5, 23, 10)
+    Schedule.objects.filter(name="plain").update(next_run_at=moment(0) + timedelta(days=2))
+    assert store.lock_due_schedules(connection, ["scheduled.work"], 10) == [jittered.pk]
 
 
 def test_schedules_say_so_while_no_live_worker_knows_their_job_type(work: JobType, at: At) -> None:
