@@ -211,19 +211,18 @@ def upsert(job_type: JobType, name: str, *, enabled: bool | None = None, **rule:
     """Make or change the schedule of this name; see `JobType.schedule`."""
     declaration = Declaration(job_type, name, **rule)
     with store.transaction():
-        row, created = write(declaration)
+        row, created = write(declaration, enabled=enabled is not False)
         if not created and enabled is not None:
             switch(row, on=enabled)
-        elif enabled is False:
-            row.enabled = False
-            row.save(update_fields=["enabled"])
     return row
 
 
-def write(declaration: Declaration, more: Mapping[str, Any] | None = None) -> tuple[Schedule, bool]:
+def write(
+    declaration: Declaration, more: Mapping[str, Any] | None = None, *, enabled: bool = True
+) -> tuple[Schedule, bool]:
     """Make the row of a declaration, or let it say what that says; return it and if it was made.
 
-    `more` are further columns.
+    `more` are further columns; `enabled` is for a new row, one that is there stays on or off.
     """
     from django_durable.models import Schedule
 
@@ -239,7 +238,7 @@ def write(declaration: Declaration, more: Mapping[str, Any] | None = None) -> tu
             return row, False
         try:
             with store.transaction():
-                row = Schedule(**values)
+                row = Schedule(**values, enabled=enabled)
                 row.save(force_insert=True)
                 return row, True
         except IntegrityError:

@@ -185,6 +185,18 @@ def test_run_on_create_runs_once_when_the_schedule_is_made(work: JobType, at: At
     assert grid.jobs.count() == 1
 
 
+@pytest.mark.parametrize("rule", [{"cron": "@daily"}, {"every": HOUR}])
+def test_a_schedule_that_is_made_disabled_runs_nothing_on_create(
+    work: JobType, at: At, rule: dict[str, Any]
+) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("off", run_on_create=True, enabled=False, **rule)
+    assert (look(), row.enabled, reread(row).enabled) == (0, False, False)
+    work.schedule("off", run_on_create=True, **rule)
+    row.enable()
+    assert not row.jobs.exists()
+
+
 def test_run_on_create_of_a_row_made_elsewhere_is_done_by_a_worker(work: JobType, at: At) -> None:
     at(2026, 5, 4, 12, 30)
     registry.remove(work)
