@@ -412,15 +412,26 @@ def tick_jobs(row: Schedule, nominal: Sequence[datetime], now: datetime | None) 
 def preview(row: Schedule, n: int) -> list[datetime]:
     """Return coming nominal times; see `Schedule.preview`."""
     rule, now = rule_of(row), store.now(_connection(alias_of(row)))
-    following = _readable(row.next_run_at)
-    tick = (
-        ticks.first_tick(rule, now) if following is None else ticks.moved_on(rule, following, now)
-    )
-    if following is None and row.rule_seen != 0:
-        # Planned, and none is left.
-        return []
+    if _is_planned(row):
+        following = _readable(row.next_run_at)
+        tick = None if following is None else ticks.moved_on(rule, following, now)
+    else:
+        tick = _planned(row, rule, now)
+        if tick is not None and tick < now:
+            tick = ticks.moved_on(rule, tick, now)
     coming: list[datetime] = []
     while tick is not None and len(coming) < n:
         coming.append(tick)
         tick = ticks.next_tick(rule, tick)
     return coming
+
+
+def _is_planned(row: Schedule) -> bool:
+    """Tell whether `next_run_at` was worked out for the rule that the row has, stored or not."""
+    from django_durable.models import Schedule
+
+    seen = Schedule.objects.using(alias_of(row)).filter(pk=row.pk, rule_seen=F("rule_hash"))
+    stored = seen.only(*RULE_FIELDS).first()
+    return stored is not None and all(
+        getattr(stored, name) == getattr(row, name) for name in RULE_FIELDS
+    )

@@ -330,6 +330,49 @@ def test_a_schedule_that_ended_goes_on_when_until_is_put_off(work: JobType, at: 
     assert reread(row).next_run_at == grid + 7 * HOUR
 
 
+@pytest.mark.parametrize("saved", [True, False])
+def test_preview_goes_by_the_rule_that_is_there_now(work: JobType, at: At, *, saved: bool) -> None:
+    """Though no worker has seen it yet, and the form has not been saved."""
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("hourly", cron="@hourly", starts_at=moment(15))
+    grid = work.schedule("grid", every=HOUR)
+    look()
+    first = reread(grid).last_run_at
+    assert first is not None
+
+    def edited(row: Schedule, **rule: Any) -> Schedule:
+        row = reread(row)
+        if saved:
+            Schedule.objects.filter(pk=row.pk).update(**rule)
+            return reread(row)
+        for name, value in rule.items():
+            setattr(row, name, value)
+        return row
+
+    by_cron = edited(row, cron="30 */2 * * *", starts_at=None)
+    assert by_cron.preview(2) == [moment(14, 30), moment(16, 30)]
+    by_grid = edited(grid, every=10 * MINUTE)
+    assert by_grid.preview(2) == [first + 10 * MINUTE, first + 20 * MINUTE]
+    ended = edited(row, cron="@hourly", starts_at=None, until=moment(13))
+    assert ended.preview() == [moment(13)]
+    ended = edited(row, starts_at=None, until=moment(12))
+    assert ended.preview() == []
+    again = edited(row, cron="@hourly", until=None, starts_at=moment(15))
+    assert again.preview(1) == [moment(15)]
+    with pytest.raises(ValueError, match="wrong"):
+        edited(row, cron="wrong").preview()
+    assert edited(row, cron="@hourly", starts_at=None).preview(1) == [moment(13)]
+
+
+def test_preview_of_a_row_that_is_not_stored(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = Schedule(job_name="scheduled.work", name="new", cron="@hourly")
+    assert row.preview(2) == [moment(13), moment(14)]
+    at_once, then = Schedule(job_name="scheduled.work", name="new", every=HOUR).preview(2)
+    assert at_once - moment(12, 30) < 5 * SECOND
+    assert then == at_once + HOUR
+
+
 def test_an_edit_does_not_make_a_schedule_miss_what_is_due(work: JobType, at: At) -> None:
     at(2026, 5, 4, 12, 30)
     row = work.schedule("hourly", cron="@hourly")
