@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import models, transaction
@@ -160,7 +161,18 @@ class AllDeadLettersManager(DurableManager["DeadLetter"].from_queryset(DeadLette
 
 
 class ScheduleQuerySet(models.QuerySet["Schedule"]):
-    """Delete schedules so that no worker fires one meanwhile."""
+    """Make schedules that lose no tick, and delete them so that no worker fires one meanwhile."""
+
+    def bulk_create(self, objs: Iterable[Schedule], *args: Any, **kwargs: Any) -> list[Schedule]:
+        """Insert the schedules, each with its first run as it is now, as `save` does one by one.
+
+        A wrong rule is found out by the worker that comes to it.
+        """
+        from django_durable import schedules
+
+        rows = list(objs)
+        schedules.plan_new(rows, self.db)
+        return super().bulk_create(rows, *args, **kwargs)
 
     def delete(self) -> tuple[int, dict[str, int]]:
         """Delete the schedules; their jobs stay, without one."""

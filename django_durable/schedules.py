@@ -270,6 +270,18 @@ def plan_row(row: Schedule) -> None:
         row.refresh_from_db(fields=["next_run_at", "broken", "rule_seen", "last_job"])
 
 
+def plan_new(rows: Sequence[Schedule], alias: str) -> None:
+    """Set the first run of rows that are to be inserted, where the rule is right.
+
+    The worker that sees them first may come after it; it leaves what is set as it is.
+    """
+    now = store.now(_connection(alias)) if rows else None
+    for row in rows:
+        if row.next_run_at is None and now is not None:
+            with contextlib.suppress(Exception):
+                row.next_run_at = ticks.first_tick(rule_of(row), now)
+
+
 def plan(row: Schedule, now: datetime | None = None) -> None:
     """Work out the next run of a locked row whose rule is new or has changed, and store it."""
     from django_durable.models import Schedule

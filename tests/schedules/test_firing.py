@@ -76,6 +76,34 @@ def test_every_keeps_to_the_grid_of_starts_at_and_a_tick_at_it_runs(work: JobTyp
     assert nominal(earlier) == ["04 12:07:00"]
 
 
+@pytest.mark.parametrize("rule", [{"cron": "*/5 * * * *"}, {"every": 10 * MINUTE}])
+def test_a_tick_of_bulk_created_schedules_is_not_lost_before_a_worker_looks(
+    work: JobType, at: At, rule: dict[str, Any]
+) -> None:
+    at(2026, 5, 4, 12, 30)
+    Schedule.objects.bulk_create(
+        [
+            Schedule(
+                job_name="scheduled.work",
+                name=name,
+                starts_at=starts_at,
+                until=moment(12, 45),
+                catch_up="all",
+                **rule,
+            )
+            for name, starts_at in (("soon", moment(12, 35)), ("before", moment(12, 20)))
+        ]
+        + [Schedule(job_name="scheduled.work", name="wrong", cron="wrong")]
+    )
+    at(2026, 5, 4, 13, 0)
+    look()
+    step = rule.get("every", 5 * MINUTE)
+    soon, before, wrong = (Schedule.objects.get(name=n) for n in ("soon", "before", "wrong"))
+    assert nominal(soon) == [f"04 12:{minute}:00" for minute in range(35, 46, int(step / MINUTE))]
+    assert nominal(before)[0] == ("04 12:40:00" if "every" in rule else "04 12:35:00")
+    assert wrong.broken
+
+
 def test_run_exactly_at_until_happens_and_later_ones_do_not(work: JobType, at: At) -> None:
     at(2026, 5, 4, 12, 30)
     row = work.schedule("cron", cron="@hourly", until=moment(14), catch_up="all")
