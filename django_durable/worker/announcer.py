@@ -36,6 +36,7 @@ HOOK_PAUSE = 5.0
 SWEEPING = 1.0
 # Hooks are users' code, and a sweep may have a tree of many thousands before it.
 PATIENCE = 10.0
+ENDS = (signals.job_failed, signals.job_cancelled, signals.job_dead_lettered)
 
 
 class Announcer:
@@ -96,9 +97,14 @@ class Announcer:
 
     def failed(self, end: Ended, error: ErrorText, run: Run | None = None) -> None:
         """Send what a failed, timed-out or lost attempt came to."""
-        self._put(lambda: self._send_failed(end, error, run))
+        if end.status is JobStatus.DEAD:
+            self._hooks_at = 0.0
+            self.loop.wake()
+        if any(signal.has_listeners(Job) for signal in ENDS):
+            # Not the run, with its arguments: thousands may wait to be told of.
+            self._put(partial(self._send_failed, end, error, None if run is None else run.took))
 
-    def _send_failed(self, end: Ended, error: ErrorText, run: Run | None) -> None:
+    def _send_failed(self, end: Ended, error: ErrorText, took: float | None) -> None:
         job = Job.all_objects.filter(pk=end.id).first()
         if job is None:
             return
@@ -110,12 +116,11 @@ class Announcer:
                 error=error,
                 will_retry=end.status is JobStatus.READY,
                 waited=(end.claimed_at - end.run_after).total_seconds(),
-                took=(end.now - end.claimed_at).total_seconds() if run is None else run.took,
+                took=(end.now - end.claimed_at).total_seconds() if took is None else took,
             )
         if end.status is JobStatus.CANCELLED:
             _send(signals.job_cancelled, job=job, reason=job.cancel_reason)
         elif end.status is JobStatus.DEAD:
-            self._hooks_at = 0.0
             _send(signals.job_dead_lettered, job=job, dead_letter=job.dead_letter)
 
     def failed_elsewhere(self, message: dict[str, Any]) -> None:

@@ -42,7 +42,7 @@ class Child:
         self._announcer = Announcer(options)
         self._recorder = Recorder(self._runs, self._announcer, lambda: self._claimer.hint())
         self._threads = ThreadRunner(self._finished)
-        self._tasks = LoopRunner(self._finished)
+        self._tasks = LoopRunner(self._finished, self._threads)
         self._claimer = Claimer(
             options, claimer, self._runs, self._recorder, self._announcer, self._start
         )

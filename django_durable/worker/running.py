@@ -40,6 +40,8 @@ class ThreadRunner:
         self._waking = False
         self._count = 0
         self._pid = os.getpid()
+        # Whether threads keep no connection while they are idle.
+        self._frugal = False
 
     def submit(self, runs: Sequence[Run]) -> None:
         """Start runs; a new thread is made when none is idle.
@@ -48,6 +50,25 @@ class ThreadRunner:
         """
         self._waiting.extend(runs)
         self._wake_one()
+
+    @property
+    def has_threads(self) -> bool:
+        """Tell whether there are any."""
+        return self._count > 0
+
+    def save_connections(self) -> None:
+        """Let idle threads close theirs, those that are idle now too.
+
+        For a child whose async runs have one that they share: together with one for each thread
+        that was ever busy that would be more than there are slots.
+        """
+        if self._frugal:
+            return
+        self._frugal = True
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for gate in idle:
+            gate.release()
 
     def _wake_one(self) -> None:
         with self._lock:
@@ -81,6 +102,8 @@ class ThreadRunner:
             try:
                 run = self._waiting.popleft()
             except IndexError:
+                if self._frugal:
+                    connections.drop()
                 with self._lock:
                     if self._waiting:
                         continue
@@ -119,10 +142,12 @@ def _isolated(run: Run) -> Outcome:
 class LoopRunner:
     """Run async functions on one event loop, in a thread of its own."""
 
-    def __init__(self, finished: Finished) -> None:
+    def __init__(self, finished: Finished, threads: ThreadRunner) -> None:
         self._finished = finished
+        self._threads = threads
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: deque[Run] = deque()
+        self._live = 0
         # Async code reaches the database through a thread that all its runs share. It need not be
         # asked to clean up, which costs a switch to it and back, while it has no connection.
         self._connected = False
@@ -157,11 +182,23 @@ class LoopRunner:
     def _notice(self, **_: Any) -> None:
         if _in_async_run.get():
             self._connected = True
+            self._threads.save_connections()
+
+    def _clean(self) -> None:
+        """Clean the connection that the runs share; close it if they are none, and others may be.
+
+        Asked for in the thread of the connection: a run that starts now waits for its turn there.
+        """
+        if self._live == 0 and self._threads.has_threads:
+            connections.drop()
+        else:
+            connections.clean()
 
     def _start_all(self) -> None:
         while self._waiting:
             run = self._waiting[0]
             assert self._loop is not None  # noqa: S101 - the loop is what calls this
+            self._live += 1
             task = self._loop.create_task(self._work(run))
             run.runs_as(task, self._loop)
             self._waiting.popleft()
@@ -174,9 +211,10 @@ class LoopRunner:
             outcome = await execution.aexecute(run.context)
         except BaseException as error:  # noqa: BLE001 - without an outcome it would never end
             outcome = execution.judge(run.context, error)
+        self._live -= 1
         try:
             if self._connected:
-                await sync_to_async(connections.clean)()
+                await sync_to_async(self._clean)()
         finally:
             # Also when the task is cancelled meanwhile.
             self._finished(run, outcome)
