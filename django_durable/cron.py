@@ -32,6 +32,8 @@ _ENTRY = re.compile(
 )
 _RANDOM = re.compile(r"[hr](\(.*\))?(/.*)?")
 _NUMBERS = {**M_ALPHAS, **DOW_ALPHAS}
+# How many minutes, hours, days, months and weekdays there are.
+_SIZES = (60, 24, 31, 12, 7)
 _WEEKS = range(1, 6)
 # In place of a day or a week of the month.
 _LAST = 0
@@ -47,8 +49,9 @@ class Cron:
     `Europe/Berlin`. Raise ValueError, with a sentence for the person who wrote it, for any other
     expression, for one that can never come true and for an unknown zone. Refused are also:
     seconds and years, random and hashed fields (`R`, `H`) and nearest weekdays (`W`); a range
-    of one value (`5-5`); a step in a range that goes over the end of its field (`22-4/3`);
-    `#` and `L` weekdays beside plain ones or beside days of the month.
+    of one value (`5-5`); a step in a range that goes over the end of its field (`22-4/3`); a
+    step wider than its field (`*/61`); `#` and `L` weekdays beside plain ones or beside days of
+    the month.
 
     Where the clocks change, a skipped local time runs once, at the first moment after the gap,
     and a repeated one once, at its first occurrence. An expression whose minute or hour field
@@ -181,9 +184,9 @@ def _read(expression: str) -> _Pattern:
             f"{expression[:50]!r} is not a cron expression: write five fields (minute, hour, day of"
             f" the month, month, day of the week) or one of {', '.join(SHORTCUTS)}"
         )
-    for field in fields:
+    for field, size in zip(fields, _SIZES, strict=True):
         for entry in field.split(","):
-            _check(entry)
+            _check(entry, size)
     try:
         (minutes, hours, days, months, weekdays), nth = croniter.expand(
             " ".join(fields), strict=True
@@ -210,8 +213,11 @@ def _read(expression: str) -> _Pattern:
     )
 
 
-def _check(entry: str) -> None:
-    """Refuse what croniter would read by chance, or otherwise than people."""
+def _check(entry: str, size: int) -> None:
+    """Refuse what croniter would read by chance, or otherwise than people.
+
+    `size` is how many values the field has.
+    """
     shown = entry[:50]
     found = _ENTRY.fullmatch(entry)
     if _RANDOM.fullmatch(entry):
@@ -232,6 +238,11 @@ def _check(entry: str) -> None:
                 f"{shown!r} in a cron expression goes over the end of its field, where a step is"
                 " ambiguous: write the values"
             )
+    if found["step"] and int(found["step"][1:]) > size:
+        raise ValueError(
+            f"{shown!r} in a cron expression steps over the whole field, which has {size} values:"
+            " use every= for such an interval"
+        )
 
 
 def _numbers(values: Collection[int | str]) -> list[int]:

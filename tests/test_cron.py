@@ -146,6 +146,16 @@ class TestReading:
             ("0 0 * 13 *", "out of range"),
             ("0 0 * * 8", "out of range"),
             ("*/0 * * * *", "step '0'"),
+            ("*/61 * * * *", "'\\*/61' in a cron expression steps over"),
+            ("5/61 * * * *", "steps over"),
+            ("10-20/61 * * * *", "steps over"),
+            ("0 */25 * * *", "steps over"),
+            ("0 0 */32 * *", "steps over"),
+            ("0 0 1 */13 *", "steps over"),
+            ("0 0 1 jan-mar/13 *", "steps over"),
+            ("0 0 1 nov/13 *", "steps over"),
+            ("0 0 * * */8", "steps over"),
+            ("0 0 * * 1-5/8", "steps over"),
             ("? * * * *", "Question mark"),
             ("0 0 * mon *", "not acceptable"),
             ("0 0 jan * *", "not acceptable"),
@@ -462,6 +472,29 @@ class TestDifferencesToCronsim:
         first = Cron("0 0 */2 * 1", "UTC").next_after(utc(2026, 1, 1))
         assert first == utc(2026, 1, 3)
         assert next(CronSim("0 0 */2 * 1", utc(2026, 1, 1))) == utc(2026, 1, 5)
+
+    def test_only_a_star_itself_says_nothing_of_the_day(self) -> None:
+        daily = Cron("0 0 13 * */1", "UTC").preview(utc(2026, 1, 1), 3)
+        assert daily == [utc(2026, 1, day) for day in (2, 3, 4)]
+        assert Cron("0 0 13 * ?", "UTC").next_after(utc(2026, 1, 1)) == utc(2026, 1, 13)
+
+    @pytest.mark.parametrize(
+        ("expression", "same"),
+        [
+            ("*/60 * * * *", "0 * * * *"),
+            ("5/60 * * * *", "5 * * * *"),
+            ("10-20/11 * * * *", "10 * * * *"),
+            ("0 */24 * * *", "0 0 * * *"),
+            ("0 0 */31 * *", "0 0 1 * *"),
+            ("0 0 1 */12 *", "0 0 1 1 *"),
+            ("0 0 * * */7", "0 0 * * 0"),
+        ],
+    )
+    def test_a_step_over_the_whole_field_is_its_first_value(
+        self, expression: str, same: str
+    ) -> None:
+        start = utc(2026, 5, 4)
+        assert Cron(expression, "UTC").preview(start, 5) == Cron(same, "UTC").preview(start, 5)
 
     def test_week_ends_with_saturday_for_steps(self) -> None:
         assert utc(2026, 1, 4) not in Cron("0 0 * * 5/2", "UTC").preview(utc(2026, 1, 1), 2)
