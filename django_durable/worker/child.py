@@ -101,6 +101,8 @@ class Child:
             self._cancel(message["jobs"])
         elif kind == "lost":
             self._lose(UUID(message["job"]), message["epoch"])
+        elif kind == "shun":
+            self._claimer.shun(UUID(message["job"]), message["seconds"])
         elif kind == "announce":
             self._announcer.failed_elsewhere(message)
 
@@ -144,9 +146,16 @@ class Child:
         run.took = time.monotonic() - run.context.started
         if run.settle():
             if isinstance(outcome, Rejected):
-                self._claimer.shun(outcome)
+                self._shun(outcome)
             self._recorder.put(run, outcome)
         self._runs.leave(run)
+
+    def _shun(self, rejected: Rejected) -> None:
+        """Let the whole worker leave a job alone that it has rejected, for twice its delay."""
+        job, seconds = rejected.right[0], 2 * rejected.delay.total_seconds()
+        self._claimer.shun(job, seconds)
+        if self._options.processes > 1:
+            self._channel.send("rejected", job=str(job), seconds=seconds)
 
     def _check_deadlines(self) -> None:
         now = time.monotonic()

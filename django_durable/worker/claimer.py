@@ -17,7 +17,6 @@ from django_durable.exceptions import PayloadDecodeError
 from django_durable.execution import backoff_of, timeout_of
 from django_durable.jobtypes import registry
 from django_durable.operations import current_keep
-from django_durable.outcomes import Rejected
 from django_durable.store import Claim, Claims, Failure, Owner
 from django_durable.worker import connections
 from django_durable.worker.announcer import Announcer
@@ -80,9 +79,9 @@ class Claimer:
         self._hinted_at = time.monotonic()
         self.loop.wake()
 
-    def shun(self, rejected: Rejected) -> None:
-        """Leave a job alone that this worker has rejected, for twice its delay."""
-        self._shunned[rejected.right[0]] = time.monotonic() + 2 * rejected.delay.total_seconds()
+    def shun(self, job: UUID, seconds: float) -> None:
+        """Leave a job alone for so long."""
+        self._shunned[job] = time.monotonic() + seconds
 
     def _step(self) -> float | None:
         try:
@@ -174,7 +173,10 @@ class Claimer:
         return max(longest, 0.001)
 
     def _current_shunned(self, now: float) -> list[UUID]:
-        self._shunned = {job: until for job, until in self._shunned.items() if until > now}
+        # Other threads add to it meanwhile.
+        for job, until in list(self._shunned.items()):
+            if until <= now:
+                self._shunned.pop(job, None)
         return list(self._shunned)
 
     def _recorded(self, claimed: list[Claim]) -> dict[UUID, list[Any]]:

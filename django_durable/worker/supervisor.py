@@ -215,6 +215,12 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 child.kill()
 
+    def _let_shun(self, rejecting: ChildProcess, **what: Any) -> None:
+        """Let the other children leave alone what one has rejected: the worker is one."""
+        for other in self._children():
+            if other is not rejecting:
+                other.channel.send("shun", **what)
+
     def _hear(self, place: Place, child: ChildProcess, message: dict[str, Any]) -> None:
         kind = message["kind"]
         if kind == "ready":
@@ -228,6 +234,8 @@ class Supervisor:
             place.replace(child, message["why"])
         elif kind == "done":
             child.is_done = True
+        elif kind == "rejected":
+            self._let_shun(child, job=message["job"], seconds=message["seconds"])
         elif kind == "idle":
             child.idle_at = time.monotonic()
             if all(time.monotonic() - each.idle_at < 1.0 for each in self._children()):

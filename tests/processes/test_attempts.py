@@ -209,6 +209,16 @@ def test_a_rejected_job_is_left_alone_for_twice_its_delay_and_costs_no_attempt(
     assert (job.attempt, job.rejections, job.attempts.count()) == (1, 1, 0)
 
 
+def test_no_child_of_a_worker_takes_sooner_what_another_has_rejected(start, notes, folder, queue):
+    worker = start("--processes", "3", "--concurrency", "1")
+    wait_for("the children", lambda: len(worker.children()) == 3)
+    job = jobs.reject_once.using(queue_name=queue).enqueue(folder, 1.0)
+
+    assert job.result(SOON) == 1
+    first, second = (note["at"] for note in notes.read("run"))
+    assert second - first >= 2.0
+
+
 def test_a_delayed_job_starts_once_its_time_has_come(worker):
     job = shared(jobs.noop, run_after=timedelta(seconds=1)).enqueue()
 
