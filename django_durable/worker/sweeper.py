@@ -6,8 +6,9 @@ import time
 
 from django_durable import store
 
-# After a batch it rests for as long as that took, so that it takes half a connection at most.
-REST = 1.0
+# After a batch it rests for three times as long as that took, so that it takes a quarter of a
+# connection at most: on a small server jobs need the rest.
+REST = 3.0
 LONGEST_REST = 1.0
 
 
