@@ -35,6 +35,10 @@ _BOOT = (
     "main()"
 )
 
+# Of glibc: as many heaps as a process would have for its threads grow one after the other, each to
+# what some batch needed. Python's threads take turns, so two do as well.
+ENVIRONMENT = {"MALLOC_ARENA_MAX": "2"}
+
 
 class ChildProcess:
     """Start a child and know what it said."""
@@ -73,7 +77,7 @@ class ChildProcess:
                     ],
                     pass_fds=(theirs.fileno(), self.table.fd),
                     stdin=subprocess.DEVNULL,
-                    env={**os.environ, "DURABLE_SYS_PATH": json.dumps(sys.path)},
+                    env={**ENVIRONMENT, **os.environ, "DURABLE_SYS_PATH": json.dumps(sys.path)},
                     # A group of its own: a job that signals its group must not stop the worker.
                     process_group=0,
                 )
