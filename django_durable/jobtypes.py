@@ -196,8 +196,10 @@ def concurrency_key_text(name: str, value: Any) -> str | None:
     """Return a concurrency key in its stored form; `ValueError` if it can't be one."""
     if value is None:
         return None
-    if not isinstance(value, str) or not value or not _is_storable(value):
+    if not isinstance(value, str) or not value:
         raise ValueError(f"{name} must be a text that is not empty, or None, not {value!r:.100}")
+    if not _is_storable(value):
+        raise ValueError(f"{name} has characters that PostgreSQL can't store: {value!r:.100}")
     return value
 
 
