@@ -617,7 +617,7 @@ class Machine(RuleBasedStateMachine):
             store.Scope(frozenset(NAMES), limits=LIMITS), world.owner("last", LEASE)
         )
         self.complete_all(claims)
-        # Who awaits, under a key that it keeps, what needs the key itself, is helped by an operator.
+        # Who awaits, under a key that it keeps, what needs the key too, is helped by an operator.
         live = [(i, job) for i, job in read().items() if job.is_live]
         wanted = {job.concurrency_key for _i, job in live if job.status == "READY"}
         stuck = [i for i, job in live if job.holds_key and job.awaits]
