@@ -36,15 +36,12 @@ class ClockNow(models.Func):
 class IsHeld(models.Func):
     """Tell of the tree of this root whether it is kept for a live job that has awaited one of it.
 
-    As `sql/held.sql`; written out, since every read of jobs has it.
+    As `sql/held.sql`.
     """
 
+    function = "durable_is_held"
     output_field = models.BooleanField()
     conditional = True
-    template = (
-        "EXISTS (SELECT FROM durable_hold AS h INNER JOIN durable_job AS w ON h.waiter_id = w.id"
-        " WHERE h.awaited_id = %(expressions)s AND w.finished_at IS NULL)"
-    )
 
 
 def not_gone(job: str = "") -> Q:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -341,6 +342,20 @@ def test_what_is_not_kept_is_kept_for_who_awaits_it() -> None:
     root.refresh_from_db()
     assert (root.status, root.return_value, runs) == ("SUCCESSFUL", 7, [1])
     assert Job.objects.get() == root
+
+
+def test_no_row_pays_for_what_is_kept_for_others_but_those_whose_time_is_over(
+    leaf: JobType,
+) -> None:
+    """Or the planner would take each list of jobs for an expensive one."""
+    leaf.enqueue_many([((), {})] * 500)
+
+    def cost(jobs: Any) -> float:
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE durable_job")
+        return float(re.findall(r"cost=\S+\.\.(\S+)", jobs.explain())[0])
+
+    assert cost(Job.objects.all()) < 2 * cost(Job.all_objects.all())
 
 
 def test_a_whole_tree_is_kept_for_who_awaits_one_of_it(
