@@ -28,7 +28,7 @@ from django_durable.store import Ended
 from django_durable.worker import connections
 from django_durable.worker.loops import OUTAGE, Loop, attend, logger
 from django_durable.worker.options import WorkerOptions
-from django_durable.worker.runs import Run
+from django_durable.worker.runs import Run, Runs
 from django_durable.worker.sweeper import Sweeper
 
 HOOK_PAUSE = 5.0
@@ -42,8 +42,9 @@ ENDS = (signals.job_failed, signals.job_cancelled, signals.job_dead_lettered)
 class Announcer:
     """Tell what was committed, in order."""
 
-    def __init__(self, options: WorkerOptions) -> None:
+    def __init__(self, options: WorkerOptions, runs: Runs | None = None) -> None:
         self._options = options
+        self._runs = runs
         self._names = options.served_names()
         self._waiting: deque[Callable[[], None]] = deque()
         self._hooks = options.maintenance
@@ -199,7 +200,7 @@ class Announcer:
         if time.monotonic() >= self._hooks_at:
             self._hooks_at = time.monotonic() + (HOOK_PAUSE if self._call_hooks() else 0.0)
         if time.monotonic() >= self._sweep_at:
-            rest = self._sweeper.step()
+            rest = self._sweeper.step(is_busy=self._runs is not None and not self._runs.is_idle)
             self._sweep_at = time.monotonic() + (HOOK_PAUSE if rest is None else rest)
         return max(min(self._hooks_at, self._sweep_at) - time.monotonic(), 0.0)
 

@@ -39,7 +39,7 @@ class Child:
         self._channel = channel
         # No slots before the supervisor gives some.
         self._runs = Runs(table, 0)
-        self._announcer = Announcer(options)
+        self._announcer = Announcer(options, self._runs)
         self._recorder = Recorder(self._runs, self._announcer, lambda: self._claimer.hint())
         self._threads = ThreadRunner(self._finished)
         self._tasks = LoopRunner(self._finished, self._threads)
