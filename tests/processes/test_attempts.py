@@ -105,10 +105,11 @@ def test_a_rejection_for_what_is_no_duration_is_a_failure(worker, delay):
 
 def test_a_dead_job_that_somebody_made_ready_by_hand_can_die_again(worker):
     (job,) = wait_for_end(shared(jobs.raising).enqueue("ValueError"))
+    # First, since the worker takes the job at once.
+    DeadLetter.objects.filter(job=job).update(reason="lost")
     Job.objects.filter(pk=job.pk).update(
         status="READY", due_at=Now(), finished_at=None, kept_until=None
     )
-    DeadLetter.objects.filter(job=job).update(reason="lost")
 
     (job,) = wait_for_end(job)
     assert (job.status, job.attempt, job.dead_letter.reason) == (Job.Status.DEAD, 2, "exhausted")
