@@ -22,7 +22,6 @@ from django_durable.models import Job
 NOW = timedelta(0)
 BATCH = 2000
 
-
 Part = tuple[Call, Sequence[Any], Mapping[str, Any]]
 Entry = tuple[store.NewJob, store.Enqueued]
 

@@ -156,11 +156,9 @@ def _fire_locked(db: BaseDatabaseWrapper, locked: Sequence[int]) -> list[Job]:
         try:
             verdicts[row.pk] = _judge(row)
         except (Exception, SystemExit) as error:
-            if isinstance(error, DatabaseError) and not store.is_usable(db):
-                raise
-            # A bad row, or users' code, which may have another database that is away.
+            why = schedules.why_broken(error, db)
             logger.exception("The schedule %s cannot fire", row)
-            store.break_schedule(db, row.pk, schedules.why_broken(error))
+            store.break_schedule(db, row.pk, why)
     new = [tick for verdict in verdicts.values() for tick in verdict.ticks]
     pairs = list(zip(new, store.insert_ticks(db, new), strict=True))
     made: list[Job] = []

@@ -298,18 +298,22 @@ def plan(row: Schedule, now: datetime | None = None) -> None:
                 # A worker that knows the job type does it.
                 return
             changed |= _run_on_create(row, changed["next_run_at"], now)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, DatabaseError) and not store.is_usable(db):
-            raise
-        # A wrong rule says it in a sentence. Else it is a bad row, or users' code.
-        broken = why_broken(error).removeprefix("ValueError: ")
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - told in `broken`
+        # A wrong rule says it in a sentence.
+        broken = why_broken(error, db).removeprefix("ValueError: ")
     if row.broken != NOT_DECLARED:
         changed["broken"] = broken
     Schedule.objects.using(db.alias).filter(pk=row.pk).update(**changed)
 
 
-def why_broken(error: BaseException) -> str:
-    """Say in `broken` what a schedule cannot fire for."""
+def why_broken(error: BaseException, db: BaseDatabaseWrapper) -> str:
+    """Say in `broken` what a schedule cannot fire for: a bad row, or users' code.
+
+    Raises the error if it has broken the transaction on `db`; users' code may have another database
+    that is away.
+    """
+    if isinstance(error, DatabaseError) and not store.is_usable(db):
+        raise error
     text = ErrorText.from_exception(error)
     return f"{text.error_class}: {text.message}"
 

@@ -29,13 +29,19 @@ from django_durable.worker.childprocess import Place
 from django_durable.worker.claimtable import ClaimTable
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.renewer import Renewer
-from django_durable.worker.runs import Run
+from django_durable.worker.runs import Run, Runs
 from tests.contract.running import Runner
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 # A rescue waits for a lease after the server's start.
 OPTIONS = WorkerOptions("desk", lease=1.0)
+
+
+def idle_runs() -> Runs:
+    return Runs(ClaimTable.create(1), 1)
+
+
 SECOND = timedelta(seconds=1)
 
 
@@ -109,7 +115,7 @@ def test_a_hook_is_called_beside_one_whose_job_can_not_be_read() -> None:
     Job.objects.filter(pk=bad.pk).update(
         options=RawSQL("jsonb_build_object('timeout', repeat('9', 5000)::numeric)", [])
     )
-    Announcer(OPTIONS).loop._step()
+    Announcer(OPTIONS, idle_runs()).loop._step()
     assert called == [good.pk]
     assert list(DeadLetter.objects.exclude(hook_due_at=None).values_list("job_id")) == [(bad.pk,)]
 
@@ -246,7 +252,7 @@ def test_a_receiver_that_exits_does_not_end_who_tells_of_scheduled_jobs() -> Non
     def leave(**_: Any) -> None:
         raise SystemExit
 
-    announcer = Announcer(WorkerOptions("desk", maintenance=False))
+    announcer = Announcer(WorkerOptions("desk", maintenance=False), idle_runs())
     made = work.enqueue()
     job_enqueued.connect(leave)
     try:

@@ -44,7 +44,7 @@ class Desk:
         self.runs.add(
             [Run(JobContext(claim, registry.get(claim.name), None), None) for claim in claims]
         )
-        self.announcer = Announcer(WorkerOptions("desk", maintenance=False))
+        self.announcer = Announcer(WorkerOptions("desk", maintenance=False), self.runs)
         self.recorder = Recorder(self.runs, self.announcer, lambda: None)
 
     def run_of(self, place: int) -> Run:
@@ -188,18 +188,24 @@ def test_a_rejection_that_the_database_refuses_is_a_death_that_says_so(desk: Des
     assert desk.jobs[0].attempts.get().message.startswith("the outcome can't be stored")
 
 
+def sizes_of(monkeypatch: pytest.MonkeyPatch, verb: str) -> list[int]:
+    """Note how much each call of a verb writes."""
+    sizes: list[int] = []
+    real = getattr(store, verb)
+
+    def counted(db: Any, items: Any) -> Any:
+        sizes.append(len(items))
+        return real(db, items)
+
+    monkeypatch.setattr(store, verb, counted)
+    return sizes
+
+
 def test_large_results_are_not_written_all_at_once(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "LARGEST", 1000)
-    sizes = []
-    real = store.record_successes
-
-    def counted(db: Any, successes: Any) -> Any:
-        sizes.append(len(successes))
-        return real(db, successes)
-
-    monkeypatch.setattr(store, "record_successes", counted)
+    sizes = sizes_of(monkeypatch, "record_successes")
     for place, size in enumerate((2000, 500, 500)):
         run = desk.run_of(place)
         desk.recorder.put(run, Success(run.right, "1" * size, timedelta(days=1)))
@@ -212,14 +218,7 @@ def test_large_checkpoints_are_not_written_all_at_once(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "LARGEST", 1000)
-    sizes = []
-    real = store.record_for_many
-
-    def counted(db: Any, checkpoints: Any) -> Any:
-        sizes.append(len(checkpoints))
-        return real(db, checkpoints)
-
-    monkeypatch.setattr(store, "record_for_many", counted)
+    sizes = sizes_of(monkeypatch, "record_for_many")
     for place, size in enumerate((500, 500, 2000)):
         right = desk.run_of(place).right
         checkpoint = Checkpoint(right, StepKind.STEP, "a", 1, StepStatus.SUCCEEDED, "1" * size)

@@ -42,7 +42,7 @@ ENDS = (signals.job_failed, signals.job_cancelled, signals.job_dead_lettered)
 class Announcer:
     """Tell what was committed, in order."""
 
-    def __init__(self, options: WorkerOptions, runs: Runs | None = None) -> None:
+    def __init__(self, options: WorkerOptions, runs: Runs) -> None:
         self._options = options
         self._runs = runs
         self._names = options.served_names()
@@ -200,7 +200,7 @@ class Announcer:
         if time.monotonic() >= self._hooks_at:
             self._hooks_at = time.monotonic() + (HOOK_PAUSE if self._call_hooks() else 0.0)
         if time.monotonic() >= self._sweep_at:
-            rest = self._sweeper.step(is_busy=self._runs is not None and not self._runs.is_idle)
+            rest = self._sweeper.step(is_busy=not self._runs.is_idle)
             self._sweep_at = time.monotonic() + (HOOK_PAUSE if rest is None else rest)
         return max(min(self._hooks_at, self._sweep_at) - time.monotonic(), 0.0)
 

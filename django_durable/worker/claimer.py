@@ -17,7 +17,7 @@ from django_durable.exceptions import PayloadDecodeError
 from django_durable.execution import backoff_of, timeout_of
 from django_durable.jobtypes import registry
 from django_durable.operations import current_keep
-from django_durable.store import Claim, Claims, Failure, Owner
+from django_durable.store import Claim, Claims, Failure, Owner, Recorded
 from django_durable.worker import connections
 from django_durable.worker.announcer import Announcer
 from django_durable.worker.loops import OUTAGE, Loop, attend, logger
@@ -243,12 +243,17 @@ class Claimer:
             retryable=False,
             reason=DeathReason.UNDECODABLE,
         )
+        self._tell(store.record_failure(store.connection(), failure, current_keep()), failure.error)
+
+    def _tell(self, recorded: Recorded, error: ErrorText) -> None:
+        """Say what was recorded, to who listens for signals and to who waits in other processes."""
         db = store.connection()
-        recorded = store.record_failure(db, failure, current_keep())
-        notifications.notify(db, notifications.READY, recorded.woken_queues)
         for end in recorded.failed:
-            self._announcer.failed(end, failure.error)
-            notifications.notify(db, notifications.ENDED, [notifications.ids_topic([end.id])])
+            self._announcer.failed(end, error)
+        notifications.notify(db, notifications.READY, recorded.woken_queues)
+        ended = [end.id for end in recorded.failed if end.status.value != "READY"]
+        if ended:
+            notifications.notify(db, notifications.ENDED, [notifications.ids_topic(ended)])
 
     def _cancel_late(self) -> int:
         """Cancel a batch of what has not started in time; return how many that were."""
@@ -304,11 +309,7 @@ class Claimer:
                     end.worker,
                     end.status.value,
                 )
-                self._announcer.failed(end, LAPSED)
-            notifications.notify(db, notifications.READY, rescued.woken_queues)
-            ended = [end.id for end in rescued.failed if end.status.value != "READY"]
-            if ended:
-                notifications.notify(db, notifications.ENDED, [notifications.ids_topic(ended)])
+            self._tell(rescued, LAPSED)
             if len(rescued.failed) < RESCUE_BATCH:
                 return
 
