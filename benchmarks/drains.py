@@ -15,7 +15,15 @@ from uuid import UUID
 from benchmarks.app import jobs
 from benchmarks.bench import Bench
 from benchmarks.databases import Connection, value
-from benchmarks.workers import QUEUE, Worker, WorkerFailed, pause_queue, resume_queue, wait_until
+from benchmarks.workers import (
+    QUEUE,
+    WARM_UP,
+    Worker,
+    WorkerFailed,
+    pause_queue,
+    resume_queue,
+    wait_until,
+)
 
 WINDOW = """
 SELECT count(*), extract(epoch FROM max(finished_at) - min(started_at))::float
@@ -89,6 +97,8 @@ class Drain:
         if load.processes > 1:
             flags = (*flags, "--processes", str(load.processes))
         url = self._bench.databases.url(self._database)
+        # A worker that is to serve it starts before its first job.
+        resume_queue(db, WARM_UP)
         with Worker(url, load.concurrency, flags) as worker:
             worker.warm_up(db, load.hold, load.slots)
             yield worker

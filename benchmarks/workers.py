@@ -143,5 +143,9 @@ def pause_queue(db: Connection, name: str = QUEUE) -> None:
 
 def resume_queue(db: Connection, name: str = QUEUE) -> None:
     """Let the jobs of the queue start, and say so to the workers."""
-    db.execute("UPDATE durable_queue SET paused = FALSE WHERE name = %s", [name])
+    db.execute(
+        "INSERT INTO durable_queue (name, paused) VALUES (%s, FALSE)"
+        " ON CONFLICT (name) DO UPDATE SET paused = FALSE",
+        [name],
+    )
     db.execute("SELECT pg_notify(%s, %s)", [READY, name])

@@ -135,13 +135,13 @@ class TestLimits:
 class TestCommand:
     def test_several_queues_are_paused_and_resumed(self) -> None:
         Queue.objects.pause("queued")
-        assert durable("pause", "queued", "nowhere", "nowhere") == (
-            [
-                {"name": "queued", "paused": True, "changed": False},
-                {"name": "nowhere", "paused": True, "changed": True},
-            ],
-            "No job and no job type of this project is in a queue 'nowhere'.\n",
-        )
+        document, said = durable("pause", "queued", "nowhere", "nowhere")
+        assert document == [
+            {"name": "queued", "paused": True, "changed": False},
+            {"name": "nowhere", "paused": True, "changed": True},
+        ]
+        assert said.startswith("No job type, job or row names the queue 'nowhere'; ")
+        assert said.count("\n") == 1
         assert set(Queue.objects.filter(paused=True).values_list("name", flat=True)) == {
             "queued",
             "nowhere",
@@ -149,6 +149,15 @@ class TestCommand:
         document, said = durable("resume", "queued")
         assert document == [{"name": "queued", "paused": False, "changed": True}]
         assert not said
+
+    @pytest.mark.parametrize("command", [["pause"], ["resume"], ["limit", "--max-running=3"]])
+    def test_a_name_that_nothing_has_is_told_with_the_one_near_it(self, command: list[str]) -> None:
+        _document, said = durable(*command, "queud", "queued", "default")
+        assert said == ("No job type, job or row names the queue 'queud'; did you mean 'queued'?\n")
+
+    def test_nothing_is_said_of_a_queue_whose_jobs_have_ended(self) -> None:
+        work.using(queue_name="former").enqueue().cancel()
+        assert durable("limit", "former", "--max-running=3")[1] == ""
 
     def test_people_read_what_came_of_it(self) -> None:
         assert text("pause", "queued") == "queued is paused.\n"

@@ -20,6 +20,7 @@ from django_durable.inspection.liveness import (
     with_liveness,
     worker_states,
 )
+from django_durable.inspection.naming import unknown_queues, unlasting_queues
 
 __all__ = [
     "Entry",
@@ -36,6 +37,8 @@ __all__ = [
     "summary",
     "timeline",
     "undefined",
+    "unknown_queues",
+    "unlasting_queues",
     "running_by_worker",
     "with_errors",
     "with_liveness",

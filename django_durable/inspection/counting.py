@@ -67,7 +67,7 @@ def queue_counts(limit: int | None = None) -> list[QueueCounts]:
     With `limit`, no more than so many rows are counted of each lane (jobs of one type, priority
     and requirement), which bounds the cost for a page; None counts all.
     """
-    counts = {name: QueueCounts(name) for name in _declared_queues()}
+    counts = {name: QueueCounts(name) for name in declared_queues()}
     db = store.connection()
     # For all of them one walk through the table is quicker than the walks lane by lane.
     found = (
@@ -89,7 +89,8 @@ def queue_counts(limit: int | None = None) -> list[QueueCounts]:
     return [counts[name] for name in sorted(counts)]
 
 
-def _declared_queues() -> set[str]:
+def declared_queues() -> set[str]:
+    """Return the queues of the job types that this process knows."""
     return {registry.get(name).options.queue_name for name in registry.names()}
 
 

@@ -11,13 +11,18 @@ from django.core.management.base import CommandError
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_durable import inspection, operations
 from django_durable.conf import conf
-from django_durable.inspection import missing_migrations, queue_counts
 from django_durable.worker.loops import OUTAGE, Outage, logger
 from django_durable.worker.options import WorkerOptions
 
 # What a server says that refuses connections for now; any other refusal is final.
 FOR_NOW = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots")
+
+MAKE_KNOWN = (
+    "If the first job is yet to come, make the queue known:"
+    " manage.py durable limit QUEUE --max-running none"
+)
 
 
 @contextlib.contextmanager
@@ -49,7 +54,8 @@ def _stop(*_: object) -> None:
 def wait_for_database(options: WorkerOptions) -> str:
     """Wait until the database answers and return its version.
 
-    Raises `CommandError` for SQLite, a wrong password, a missing database and missing migrations.
+    Raises `CommandError` for SQLite, a wrong password, a missing database, missing migrations and
+    a queue that nothing names.
     """
     wrapper = connections[conf.database]
     if wrapper.vendor != "postgresql":
@@ -61,7 +67,7 @@ def wait_for_database(options: WorkerOptions) -> str:
     while True:
         try:
             version = _look(connections[conf.database])
-            _warn_of_unknown_queues(options)
+            _look_at_queues(options)
         except OUTAGE as error:
             if _is_final(error):
                 raise CommandError(f"The database refuses the worker: {_line(error)}") from error
@@ -75,7 +81,7 @@ def _look(wrapper: BaseDatabaseWrapper) -> str:
     with wrapper.cursor() as cursor:
         cursor.execute("SHOW server_version")
         version = str(cursor.fetchone()[0]).split(" ")[0]
-    missing = missing_migrations(wrapper)
+    missing = inspection.missing_migrations(wrapper)
     if missing:
         raise CommandError(
             f"The database lacks {missing} migrations of durable; run: manage.py migrate"
@@ -83,19 +89,18 @@ def _look(wrapper: BaseDatabaseWrapper) -> str:
     return version
 
 
-def _warn_of_unknown_queues(options: WorkerOptions) -> None:
-    """Say that a queue has nothing to do with anything; its first job may be yet to come."""
-    if not options.queues:
-        return
-    known = {counts.name for counts in queue_counts(limit=1)}
-    unknown = [name for name in options.queues if name not in known]
-    if unknown:
-        logger.warning(
-            "No job type, row or unfinished job has the queue %s; the worker waits for its jobs."
-            " Known: %s",
-            ", ".join(unknown),
-            ", ".join(sorted(known)) or "none",
-        )
+def _look_at_queues(options: WorkerOptions) -> None:
+    """Refuse the name of a queue that nothing has, and see to it that the others last.
+
+    A queue that only its jobs name is unknown once retention has deleted them; a row keeps its
+    name for the next start.
+    """
+    if unknown := inspection.unknown_queues(options.queues):
+        raise CommandError(f"{' '.join(unknown)} {MAKE_KNOWN}")
+    for sentence in inspection.unknown_queues(options.excluded_queues):
+        logger.warning("%s It is excluded all the same", sentence)
+    for name in inspection.unlasting_queues(options.queues):
+        operations.limit_queue(name)
 
 
 def _is_final(error: BaseException) -> bool:

@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.db import connection
 from pytest_django.plugin import DjangoDbBlocker
 
-from tests.processes.harness import WorkerProcess
+from tests.processes.harness import WorkerProcess, make_known
 from tests.workerapp.notes import Notes
 
 Start = Callable[..., WorkerProcess]
@@ -54,6 +54,7 @@ def start(transactional_db: None, tmp_path: Path, queue: str) -> Iterator[Start]
 
     def start_worker(*args: str, **how: str) -> WorkerProcess:
         own = () if any(arg.startswith("--queue-name") for arg in args) else ("-q", queue)
+        make_known(queue)
         workers.append(WorkerProcess(tmp_path, *own, *args, **how))
         return workers[-1]
 
@@ -67,6 +68,7 @@ def worker(
     transactional_db: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[WorkerProcess]:
     """One worker of the queue `shared` for the tests of a module that leave it as it was."""
+    make_known("shared")
     process = WorkerProcess(
         tmp_path_factory.mktemp("worker"), "-q", "shared", "--poll-interval", "5s"
     )

@@ -18,7 +18,7 @@ from uuid import uuid4
 from django.db import connection
 
 from django_durable.choices import FINISHED
-from django_durable.models import Job, Worker
+from django_durable.models import Job, Queue, Worker
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 # Only a broken worker takes so long; the machine may be busy with other tests.
@@ -86,6 +86,11 @@ def tagged(tag: str) -> list[int]:
             if tag.encode() in (folder / "environ").read_bytes() and is_alive(int(folder.name)):
                 found.append(int(folder.name))
     return found
+
+
+def make_known(*queues: str) -> None:
+    """Let workers start that serve these queues before anything else names them."""
+    Queue.objects.bulk_create([Queue(name=name) for name in queues], ignore_conflicts=True)
 
 
 class WorkerProcess:

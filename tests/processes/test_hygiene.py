@@ -7,7 +7,14 @@ from django.contrib.auth.models import Group
 from django.db import connection
 
 from django_durable.models import Job
-from tests.processes.harness import WorkerProcess, database_url, fresh, wait_for, wait_for_end
+from tests.processes.harness import (
+    WorkerProcess,
+    database_url,
+    fresh,
+    make_known,
+    wait_for,
+    wait_for_end,
+)
 from tests.workerapp import jobs
 
 SOON = 20
@@ -17,6 +24,7 @@ SLOTS = 4
 @pytest.fixture(scope="module")
 def worker(transactional_db, tmp_path_factory):
     """One whose connections persist, so that jobs do meet what others left."""
+    make_known("shared")
     process = WorkerProcess(
         tmp_path_factory.mktemp("worker"),
         *("-q", "shared", "--concurrency", str(SLOTS)),

@@ -11,7 +11,14 @@ from django.test import Client
 
 from django_durable.models import Job, Queue, Worker
 from tests.admin.world import act
-from tests.processes.harness import fresh, status_of, wait_for, wait_for_end, wait_for_status
+from tests.processes.harness import (
+    fresh,
+    make_known,
+    status_of,
+    wait_for,
+    wait_for_end,
+    wait_for_status,
+)
 from tests.workerapp import jobs
 
 SOON = 20
@@ -26,6 +33,7 @@ def looked_again(queue: str) -> None:
 def test_a_pause_lets_what_runs_finish_and_starts_nothing_until_the_resume(
     start, notes, folder, queue
 ):
+    make_known(f"{queue}-probe")
     start("-q", f"{queue},{queue}-probe", "--poll-interval", "60s")
     running = [jobs.hold.using(queue_name=queue).enqueue(folder, "first") for _ in range(2)]
     wait_for("the starts", lambda: len(notes.read("start")) == 2)
@@ -53,6 +61,7 @@ def test_a_pause_lets_what_runs_finish_and_starts_nothing_until_the_resume(
 def test_a_limit_below_what_runs_kills_nothing_and_starts_nothing_until_it_fits(
     start, notes, folder, queue
 ):
+    make_known(f"{queue}-probe")
     start("-q", f"{queue},{queue}-probe")
     for label in "abc":
         jobs.hold.using(queue_name=queue).enqueue(folder, label)

@@ -17,6 +17,7 @@ from tests.processes.harness import (
     CHECKOUT,
     database_url,
     fresh,
+    make_known,
     status_of,
     wait_for,
     wait_for_end,
@@ -145,6 +146,7 @@ def test_batch_ends_when_nothing_is_due_whatever_the_outcomes(start, notes, fold
 def test_batch_runs_what_its_jobs_enqueue_into_new_queues(start, notes, folder, queue, notify):
     names = [f"{queue}-{number}" for number in range(6)]
     jobs.enqueue_next.using(queue_name=names[0]).enqueue(folder, names[1:])
+    make_known(*names)
 
     worker = start(f"--queue-name={','.join(names)}", "--batch", DURABLE_NOTIFY=notify)
 

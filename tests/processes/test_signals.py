@@ -11,7 +11,7 @@ from django.db import connection, transaction
 
 from django_durable import signals
 from django_durable.models import DeadLetter, Job
-from tests.processes.harness import WorkerProcess, fresh, wait_for, wait_for_end
+from tests.processes.harness import WorkerProcess, fresh, make_known, wait_for, wait_for_end
 from tests.workerapp import jobs
 from tests.workerapp.notes import Notes
 
@@ -28,6 +28,7 @@ def told(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def worker(transactional_db, told):
+    make_known("shared")
     process = WorkerProcess(told.folder, "-q", "shared", SIGNAL_NOTES=str(told.folder))
     try:
         yield process.wait_until_ready()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import pytest
+from django.core.management import call_command
 
 from django_durable.models import Job, Queue
 from tests.processes.harness import wait_for, wait_for_end
@@ -43,10 +46,21 @@ def test_a_worker_with_few_descriptors_runs_all_its_jobs(start, notes, folder, q
     worker.stop()
 
 
-def test_a_worker_of_an_unknown_queue_says_so_and_waits_for_it(start, queue):
-    worker = start(f"--queue-name={queue}-later,default").wait_until_ready()
-    said = worker.wait_for_line(f"unfinished job has the queue {queue}-later;")
-    assert "Known: default" in said
+def test_a_worker_of_an_unknown_queue_is_refused_with_a_sentence(start, queue):
+    worker = start(f"--queue-name={queue[:-1]},elsewhere,default")
+
+    assert worker.wait() == 1
+    assert f"No job type, job or row names the queue {queue[:-1]!r}; did you mean {queue!r}?" in (
+        worker.log
+    )
+    assert "names the queue 'elsewhere'; known: default" in worker.log
+    assert "manage.py durable limit QUEUE --max-running none" in worker.log
+    assert "Traceback" not in worker.log
+
+
+def test_a_queue_whose_first_job_is_yet_to_come_is_made_known(start, queue):
+    call_command("durable", "limit", f"{queue}-later", "--max-running", "none", stderr=StringIO())
+    worker = start(f"--queue-name={queue}-later").wait_until_ready()
 
     job = jobs.echo.using(queue_name=f"{queue}-later").enqueue("first of its queue")
 
@@ -54,11 +68,20 @@ def test_a_worker_of_an_unknown_queue_says_so_and_waits_for_it(start, queue):
     worker.stop()
 
 
-def test_nothing_is_said_of_queues_that_a_row_or_a_job_has(start, queue):
-    jobs.echo.using(queue_name=queue).enqueue(1)
-    Queue.objects.create(name=f"{queue}-row")
-    worker = start(f"--queue-name={queue},{queue}-row").wait_until_ready()
+def test_a_queue_that_a_job_names_is_known_after_the_job_is_gone(start, queue):
+    job = jobs.echo.using(queue_name=f"{queue}-named").enqueue(1)
+    # Ended: no worker would find it by its lane.
+    job.cancel()
+    assert start(f"--queue-name={queue}-named", "--batch").wait() == 0
+    Job.all_objects.filter(pk=job.pk).delete()
 
-    assert jobs.echo.using(queue_name=queue).enqueue(2).result(SOON) == 2
-    assert "has the queue" not in worker.log
+    assert start(f"--queue-name={queue}-named", "--batch").wait() == 0
+    assert not Queue.objects.filter(name="default").exists()
+
+
+def test_an_excluded_queue_that_nothing_names_is_warned_of(start, queue):
+    worker = start("--queue-name=*", f"--exclude-queue={queue[:-1]},{queue}").wait_until_ready()
+
+    worker.wait_for_line(f"names the queue {queue[:-1]!r}; did you mean {queue!r}? It is excluded")
+    assert f"names the queue {queue!r};" not in worker.log
     worker.stop()

@@ -29,7 +29,8 @@ class Switch(Subcommand):
         names: list[str] = list(dict.fromkeys(options["queues"]))
         for name in names:
             check_name(name)
-        known = {queue.name for queue in inspection.queue_counts(limit=1)}
+        # Before a row names them.
+        notes = inspection.unknown_queues(names)
         rows = [
             {
                 "name": name,
@@ -37,11 +38,6 @@ class Switch(Subcommand):
                 "changed": operations.switch_queue(name, paused=self.paused),
             }
             for name in names
-        ]
-        notes = [
-            f"No job and no job type of this project is in a queue {name!r}."
-            for name in names
-            if name not in known
         ]
         return Report(rows, notes=notes)
 
@@ -99,7 +95,7 @@ class Limit(Subcommand):
         )
 
     def run(self, options: dict[str, Any]) -> Report:
-        """Set what is given, and tell all that holds now."""
+        """Set what is given, and tell all that holds now; a name that nobody uses is told, too."""
         limits = {
             name: options[name]
             for name in ("max_running", "rate_limit")
@@ -110,10 +106,13 @@ class Limit(Subcommand):
         names: list[str] = list(dict.fromkeys(options["queues"]))
         for name in names:
             check_name(name)
+        # Before a row names them.
+        notes = inspection.unknown_queues(names)
         for name in names:
             operations.limit_queue(name, **limits)
         rows = Queue.objects.filter(name__in=names).order_by("name")
-        return Report(list(rows.values("name", "paused", "max_running", "rate_limit")))
+        document = list(rows.values("name", "paused", "max_running", "rate_limit"))
+        return Report(document, notes=notes)
 
     def show(self, document: Any, page: Page) -> None:
         """Write a line for each."""
