@@ -8,14 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, OperationalError
+from django.db import DatabaseError, DataError, OperationalError, connection
 
 from django_durable import job, store
 from django_durable.choices import StepKind, StepStatus
 from django_durable.context import JobContext
 from django_durable.errortext import ErrorText
 from django_durable.jobtypes import registry
-from django_durable.models import Job
+from django_durable.models import DeadLetter, Job
 from django_durable.outcomes import Rejected
 from django_durable.signals import lease_lost
 from django_durable.store import Checkpoint, Failure, Success
@@ -186,6 +186,55 @@ def test_a_rejection_that_the_database_refuses_is_a_death_that_says_so(desk: Des
     assert not desk.runs.of(run.right[0])
     assert desk.ends()[0] == ("DEAD", 1)
     assert desk.jobs[0].attempts.get().message.startswith("the outcome can't be stored")
+
+
+@pytest.fixture
+def narrow() -> Iterator[None]:
+    """A server that takes no values beyond 100 characters: its own limit is 256 MiB and more."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN
+                RAISE EXCEPTION 'too large' USING ERRCODE = 'program_limit_exceeded';
+            END $$;
+            CREATE TRIGGER refuse BEFORE UPDATE ON durable_job FOR EACH ROW
+            WHEN (length(new.return_value) > 100) EXECUTE FUNCTION refuse();
+            CREATE TRIGGER refuse BEFORE INSERT ON durable_step FOR EACH ROW
+            WHEN (length(new.value) > 100) EXECUTE FUNCTION refuse();
+            """
+        )
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("DROP FUNCTION refuse CASCADE")
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_result_beyond_a_limit_of_the_server_is_a_death_that_says_so(desk: Desk) -> None:
+    for place, size in enumerate((10, 101, 10)):
+        run = desk.run_of(place)
+        desk.recorder.put(run, Success(run.right, "1" * size, timedelta(days=1)))
+    desk.step()
+
+    assert desk.ends() == [("SUCCESSFUL", 0), ("DEAD", 1), ("SUCCESSFUL", 0)]
+    letter = DeadLetter.objects.get()
+    assert (letter.reason, letter.error_class) == ("unstorable", "DataError")
+    assert "too large" in letter.message
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_checkpoint_beyond_a_limit_of_the_server_fails_its_run_alone(desk: Desk) -> None:
+    tickets = []
+    for place, size in enumerate((10, 101)):
+        right = desk.run_of(place).right
+        made = Checkpoint(right, StepKind.STEP, "a", 1, StepStatus.SUCCEEDED, "1" * size)
+        tickets.append(recorder.Ticket([made]))
+    desk.recorder._tickets.extend(tickets)
+    desk.step()
+
+    assert tickets[0].wait().stands
+    with pytest.raises(DataError, match="too large"):
+        tickets[1].wait()
 
 
 def sizes_of(monkeypatch: pytest.MonkeyPatch, verb: str) -> list[int]:

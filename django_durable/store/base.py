@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
-from django.db import ProgrammingError, connections, transaction
+from django.db import DataError, OperationalError, ProgrammingError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable import faults
@@ -23,6 +23,8 @@ from django_durable.conf import conf
 from django_durable.uuid7 import uuid7
 
 NO_OFFSET = timedelta(0)
+# The class of errors of a value too large, or too many of them.
+PROGRAM_LIMIT_EXCEEDED = "54"
 T = TypeVar("T")
 _thread = threading.local()
 
@@ -46,8 +48,18 @@ def rows(db: BaseDatabaseWrapper, statement: str, **params: Any) -> list[tuple[A
     """Run one statement of the store and return its rows.
 
     `statement` names a file of `sql/`. The clock's offset, which only the testing kit sets, rides
-    along as `offset`.
+    along as `offset`. Raises `DataError` for what is beyond a limit of the server.
     """
+    try:
+        return _rows(db, statement, params)
+    except OperationalError as error:
+        # It would come again and again, unlike what its kind has else: a database that is away.
+        if str(getattr(error.__cause__, "sqlstate", None)).startswith(PROGRAM_LIMIT_EXCEEDED):
+            raise DataError(*error.args) from error.__cause__
+        raise
+
+
+def _rows(db: BaseDatabaseWrapper, statement: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
     faults.reach(statement)
     params["offset"] = clock_offset(db)
     if getattr(_thread, "prepares", False) and is_direct(db):

@@ -20,6 +20,7 @@ LONGEST_RETRY = 2.0
 # How often a database that stays away is mentioned.
 REMIND_EVERY = 60.0
 
+# What the server says of content is none of these: the store sees to that (`store.base.rows`).
 # An OSError: no descriptor for a connection, or for waiting on one, can be had.
 OUTAGE = (OperationalError, InterfaceError, OSError)
 
