@@ -79,8 +79,8 @@ class Job(models.Model):
 
     # `run_after` is the job's place in the order; `due_at` is when a claim may take it: the same
     # while READY, the wake-up (or none) while WAITING, none while RUNNING and for ever after.
-    run_after = models.DateTimeField(_("run after"), db_default=Now())
-    due_at = models.DateTimeField(_("due"), null=True, db_default=Now())
+    run_after = MomentField(_("run after"), db_default=Now())
+    due_at = MomentField(_("due"), null=True, db_default=Now())
     enqueued_at = models.DateTimeField(_("enqueued"), db_default=Now())
     # With `start_within`: when it is too late for the first start.
     start_by = models.DateTimeField(_("start by"), null=True, blank=True)

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import math
 import socket
 import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
+from django.urls import reverse
 
-from django_durable import JobContext, job, operations, store, workflow
+from django_durable import JobContext, inspection, job, operations, store, workflow
 from django_durable.jobtypes import JobType, registry
-from django_durable.models import DeadLetter, Job
+from django_durable.models import DeadLetter, Job, Queue
 from django_durable.signals import job_enqueued
 from django_durable.store import WorkerCard
 from django_durable.worker.announcer import Announcer
@@ -30,7 +36,9 @@ from django_durable.worker.claimtable import ClaimTable
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.renewer import Renewer
 from django_durable.worker.runs import Run, Runs
+from tests.by_hand import Hand, beat
 from tests.contract.running import Runner
+from tests.processes.harness import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -261,3 +269,89 @@ def test_a_receiver_that_exits_does_not_end_who_tells_of_scheduled_jobs() -> Non
     finally:
         job_enqueued.disconnect(leave)
     assert announcer.is_idle
+
+
+# Both before what Python can hold; the one is compared and the other subtracted, too.
+EVER = ["-infinity", "4713-01-01 BC"]
+
+
+def set_moment(job_: Job, column: str, moment: str) -> None:
+    Job.objects.filter(pk=job_.pk).update(**{column: RawSQL("%s::timestamptz", [moment])})
+
+
+@pytest.mark.parametrize("moment", EVER)
+@pytest.mark.parametrize("how", ["plain", "keyed", "limited"])
+def test_a_job_that_is_due_since_ever_is_claimed(how: str, moment: str) -> None:
+    @job(name="poison.due", concurrency_key="one" if how == "keyed" else None, concurrency_limit=3)
+    def due() -> None: ...
+
+    if how == "limited":
+        Queue.objects.create(name="default", max_running=3)
+    made = [due.enqueue() for _ in range(3)]
+    hand = Hand(due.name)
+    claims = store.Claims(hand.scope, hand.owner)
+    claims.look(connection)
+    # From then on most looks leave out what lies before it in its lane.
+    assert [claim.id for claim in claims.claim(connection, 1)] == [made[0].pk]
+    set_moment(made[2], "due_at", moment)
+
+    found: list[UUID] = []
+
+    def are_found() -> bool:
+        found.extend(claim.id for claim in claims.claim(connection, 1))
+        return len(found) == 2
+
+    wait_for("the claims", are_found)
+    assert set(found) == {each.pk for each in made[1:]}
+
+
+@pytest.mark.parametrize("moment", [*EVER, "infinity", "10000-01-01"])
+def test_bounds_are_found_where_a_due_time_is_no_moment(work: JobType, moment: str) -> None:
+    made, hand = [work.enqueue(), work.enqueue()], Hand(work.name)
+    claims = store.Claims(hand.scope, hand.owner)
+    claims.look(connection)
+    set_moment(made[0], "due_at", moment)
+    claims._find_bounds(connection, claims._served)
+    claims._full_look_at = math.inf
+    wanted = {made[1].pk} if moment in ("infinity", "10000-01-01") else {each.pk for each in made}
+    assert {claim.id for claim in claims.claim(connection, 2)} == wanted
+
+
+@pytest.mark.parametrize("moment", ["infinity", "10000-01-01"])
+def test_a_place_in_the_order_that_is_no_moment_keeps_none_from_a_claim(
+    work: JobType, moment: str
+) -> None:
+    made = [work.enqueue(), work.enqueue()]
+    set_moment(made[0], "run_after", moment)
+    hand = Hand(work.name)
+    claims = hand.claim()
+    assert {claim.id for claim in claims} == {each.pk for each in made}
+    for claim in claims:
+        hand.kill(claim, ValueError("no"))
+
+
+@pytest.mark.parametrize("moment", [*EVER, "infinity", "10000-01-01"])
+@pytest.mark.parametrize("key", [None, "one"])
+def test_a_due_time_that_is_no_moment_is_shown(moment: str, key: str | None, client: Any) -> None:
+    @job(name="poison.shown", concurrency_key=key)
+    def shown() -> None: ...
+
+    made = shown.enqueue()
+    beat(shown.name)
+    for column in ("due_at", "run_after"):
+        set_moment(made, column, moment)
+    is_due = moment in EVER
+    for limit in (None, 10):
+        (counts,) = [each for each in inspection.queue_counts(limit) if each.name == "default"]
+        assert (counts.ready, counts.due) == (1, int(is_due))
+    assert bool(inspection.problems(max_age=timedelta(days=1))) == is_due
+    blocked_on = Job.objects.get().blocked_on
+    assert blocked_on.startswith("" if is_due else "scheduled until 9999-12-30")
+    for command in ("status", "jobs", "health"):
+        with contextlib.suppress(SystemExit, CommandError):
+            call_command("durable", command, stdout=StringIO(), stderr=StringIO())
+    client.force_login(User.objects.create_superuser("root"))
+    for page in ("job_changelist", "queue_changelist"):
+        assert client.get(reverse(f"admin:durable_{page}")).status_code == 200
+    assert client.get(reverse("admin:durable_job_change", args=[made.pk])).status_code == 200
+    assert made.run_now() is not is_due

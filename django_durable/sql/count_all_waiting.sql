@@ -4,7 +4,8 @@ SELECT
     count(*) FILTER (WHERE j.status = 'READY'),
     count(*) FILTER (WHERE j.status = 'READY' AND j.due_at <= v.now),
     count(*) FILTER (WHERE j.status = 'WAITING'),
-    extract(EPOCH FROM v.now - min(j.due_at) FILTER (WHERE j.status = 'READY' AND j.due_at <= v.now))::float8,
+    extract(EPOCH FROM v.now - min(GREATEST(j.due_at, '0001-01-02'::timestamptz))
+        FILTER (WHERE j.status = 'READY' AND j.due_at <= v.now))::float8,
     FALSE
 FROM durable_job AS j
 CROSS JOIN (SELECT statement_timestamp() + %(offset)s::interval AS now) AS v

@@ -44,7 +44,7 @@ counted AS (
     SELECT lanes.queue_name, lanes.name, lanes.requires, head.due, head.oldest, head.due AS seen
     FROM lanes
     CROSS JOIN LATERAL (
-        SELECT count(*) AS due, min(part.due_at) AS oldest
+        SELECT count(*) AS due, min(GREATEST(part.due_at, '0001-01-02'::timestamptz)) AS oldest
         FROM (
             SELECT j.due_at
             FROM durable_job AS j
@@ -61,7 +61,7 @@ counted AS (
     CROSS JOIN LATERAL (
         SELECT
             part.queue_name, part.name, part.requires, count(*) AS due,
-            min(part.due_at) AS oldest, sum(count(*)) OVER () AS seen
+            min(GREATEST(part.due_at, '0001-01-02'::timestamptz)) AS oldest, sum(count(*)) OVER () AS seen
         FROM (
             SELECT j.queue_name, j.name, j.requires, j.due_at
             FROM durable_job AS j

@@ -28,7 +28,7 @@ counted AS (
             count(*) FILTER (WHERE part.status = 'READY') AS ready,
             count(*) FILTER (WHERE part.status = 'READY' AND part.due_at <= v.now) AS due,
             count(*) FILTER (WHERE part.status = 'WAITING') AS waiting,
-            v.now - min(part.due_at) FILTER (
+            v.now - min(GREATEST(part.due_at, '0001-01-02'::timestamptz)) FILTER (
                 WHERE part.status = 'READY' AND part.due_at <= v.now
             ) AS oldest
         FROM (
@@ -48,7 +48,7 @@ counted AS (
         count(*) FILTER (WHERE part.status = 'READY'),
         count(*) FILTER (WHERE part.status = 'READY' AND part.due_at <= v.now),
         count(*) FILTER (WHERE part.status = 'WAITING'),
-        v.now - min(part.due_at) FILTER (WHERE part.status = 'READY' AND part.due_at <= v.now)
+        v.now - min(GREATEST(part.due_at, '0001-01-02'::timestamptz)) FILTER (WHERE part.status = 'READY' AND part.due_at <= v.now)
     FROM (
         SELECT j.queue_name, j.status, j.due_at
         FROM durable_job AS j

@@ -48,7 +48,9 @@ seek AS (
     WHERE seek.step < %(pairs)s
 )
 SELECT
-    0 AS step, pair.key_hash, pair.lane, pair.id, pair.due_at, pair.queue_name, budget.most,
+    0 AS step, pair.key_hash, pair.lane, pair.id,
+    -- No moment that Python can't hold: no claim would succeed.
+    GREATEST(pair.due_at, '0001-01-02'::timestamptz) AS due_at, pair.queue_name, budget.most,
     budget.room, pair.name, pair.resumed, budget.is_paced, budget.opens_in
 FROM due AS pair
 CROSS JOIN LATERAL (
@@ -57,7 +59,9 @@ CROSS JOIN LATERAL (
 WHERE NOT (SELECT is_big FROM crowd)
 UNION ALL
 SELECT
-    pair.step, pair.key_hash, pair.lane, head.id, head.due_at, pair.queue_name, budget.most,
+    pair.step, pair.key_hash, pair.lane, head.id,
+    CASE WHEN head.id IS NOT NULL THEN GREATEST(head.due_at, '0001-01-02'::timestamptz) END,
+    pair.queue_name, budget.most,
     budget.room, pair.name, pair.resumed, budget.is_paced, budget.opens_in
 FROM seek AS pair
 CROSS JOIN LATERAL (

@@ -1,7 +1,8 @@
 -- Peek where queues have limits and job types rates: of such no more than seems to fit, so that
 -- what they hold back hides nothing that lies behind. What is brought is locked and counted later.
 -- No rate holds back what is resumed.
-SELECT peeked.id, peeked.priority, peeked.due_at, peeked.lane
+SELECT
+    peeked.id, peeked.priority, GREATEST(peeked.due_at, '0001-01-02'::timestamptz) AS due_at, peeked.lane
 FROM (
     SELECT
         head.id, lanes.priority, head.due_at, lanes.lane, lanes.room, lanes.share,
@@ -22,7 +23,7 @@ FROM (
         FROM durable_job AS j
         WHERE
             (j.key_hash IS NULL OR j.key_held) AND j.due_at IS NOT NULL
-            AND (j.lane, j.due_at) >= (lanes.lane, lanes.bound)
+            AND (j.lane, j.due_at) >= (lanes.lane, COALESCE(lanes.bound, '-infinity'))
             AND (j.lane, j.due_at)
             <= (lanes.lane, statement_timestamp() + %(offset)s::interval)
             AND j.id <> ALL(%(shunned)s::uuid[])

@@ -54,7 +54,7 @@ taken AS (
         j.id, j.epoch, j.name, j.queue_name, j.priority, j.attempt, j.max_attempts, j.args, j.kwargs,
         j.options::text,
         -- No moment that Python can't hold, whatever somebody has written: no claim would succeed.
-        GREATEST(j.run_after, '0001-01-02'::timestamptz) AS run_after,
+        LEAST(GREATEST(j.run_after, '0001-01-02'::timestamptz), '9999-12-30') AS run_after,
         GREATEST(locked.due_at, '0001-01-02'::timestamptz) AS due_at,
         j.claimed_at, j.rejections, j.resumed, j.parent_id, j.root_id, j.depth, j.delivery_id, j.concurrency_key, j.idempotency_key, j.requires,
         j.metadata::text, j.enqueued_at, j.started_at, j.lane, j.schedule_id, j.scheduled_for

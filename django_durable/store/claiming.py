@@ -337,7 +337,7 @@ class Claims:
             lanes=[lane.lane for lane in lanes],
             priorities=[0 if fair else lane.priority for lane in lanes],
             queues=[lane.queue_name for lane in lanes],
-            bounds=[self._bounds.get(lane.lane, LONG_AGO) for lane in lanes],
+            bounds=[self._bounds.get(lane.lane) for lane in lanes],
             **params,
         )
         if is_full and time.monotonic() - started > SLOW_LOOK:
@@ -352,7 +352,7 @@ class Claims:
         """
         started = time.monotonic()
         found = rows(db, "find_bounds", lanes=[lane.lane for lane in lanes])
-        self._bounds = {lane: bound for lane, bound, _due_in in found}
+        self._bounds = {lane: bound for lane, bound, _due_in in found if bound is not None}
         now = time.monotonic()
         if len(lanes) >= MANY_LANES:
             self._asleep = {
