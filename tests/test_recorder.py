@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, DataError, OperationalError, connection
 
-from django_durable import job, store
+from django_durable import job, signals, store
 from django_durable.choices import StepKind, StepStatus
 from django_durable.context import JobContext
 from django_durable.errortext import ErrorText
 from django_durable.jobtypes import registry
 from django_durable.models import DeadLetter, Job
+from django_durable.operations import current_keep
 from django_durable.outcomes import Rejected
-from django_durable.signals import lease_lost
 from django_durable.store import Checkpoint, Failure, Success
 from django_durable.worker import recorder
 from django_durable.worker.announcer import Announcer
@@ -103,17 +103,37 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return fail_once
 
 
+Told = list[tuple[Any, ...]]
+
+
 @pytest.fixture
-def lost() -> Iterator[list[Job]]:
-    """Collect the jobs of which `lease_lost` is sent."""
-    told: list[Job] = []
+def told(desk: Desk) -> Iterator[Callable[[], Told]]:
+    """Collect what is sent of the ends of jobs: of which, what, and what else matters."""
+    sent: Told = []
+    names = {
+        signals.job_succeeded: "succeeded",
+        signals.job_failed: "failed",
+        signals.job_dead_lettered: "dead",
+        signals.job_cancelled: "cancelled",
+        signals.lease_lost: "lost",
+    }
 
-    def receive(job: Job, **_: Any) -> None:
-        told.append(job)
+    def receive(signal: Any, job: Job, **named: Any) -> None:
+        more: tuple[Any, ...] = ()
+        if signal is signals.job_failed:
+            more = (named["attempt"], named["error"].message, named["will_retry"])
+        place = [each.pk for each in desk.jobs].index(job.pk)
+        sent.append((place, names[signal], *more))
 
-    lease_lost.connect(receive)
-    yield told
-    lease_lost.disconnect(receive)
+    def all_of_them() -> Told:
+        desk.announcer.loop._step()
+        return sorted(sent)
+
+    for signal in names:
+        signal.connect(receive)
+    yield all_of_them
+    for signal in names:
+        signal.disconnect(receive)
 
 
 @pytest.mark.parametrize("verb", ["record_successes", "record_failure"])
@@ -122,19 +142,85 @@ def lost() -> Iterator[list[Job]]:
     "error", [OperationalError("gone"), OSError(errno.EMFILE, "Too many open files")]
 )
 def test_an_outage_puts_off_all_that_is_unwritten(
-    desk: Desk, fail: Any, lost: list[Job], verb: str, error: Exception, *, after: bool
+    desk: Desk, fail: Any, told: Callable[[], Told], verb: str, error: Exception, *, after: bool
 ) -> None:
     fail(verb, error, after=after)
     desk.put()
     with pytest.raises(OUTAGE):
         desk.step()
     desk.step()
-    desk.announcer.loop._step()
 
     assert desk.ends() == ALL
     assert not desk.runs.rights()
-    # A failure whose answer was lost can't be told from one that another wrote; nor is it needed.
-    assert not lost or (after and verb == "record_failure")
+    assert told() == [(0, "succeeded"), (1, "failed", 1, "no", True), (2, "succeeded")]
+
+
+def test_a_death_whose_answer_was_lost_is_told_once(
+    desk: Desk, fail: Any, told: Callable[[], Told]
+) -> None:
+    fail("record_failure", OperationalError("gone"), after=True)
+    run = desk.run_of(1)
+    failure = Failure(run.right, ErrorText.of("OSError", "no"), retryable=False)
+    desk.recorder.put(run, failure)
+    with pytest.raises(OUTAGE):
+        desk.step()
+    desk.step()
+    assert told() == [(1, "dead"), (1, "failed", 1, "no", False)]
+
+
+def test_a_failure_whose_answer_was_lost_is_told_though_the_next_attempt_runs(
+    desk: Desk, fail: Any, told: Callable[[], Told]
+) -> None:
+    fail("record_failure", OperationalError("gone"), after=True)
+    run = desk.run_of(1)
+    desk.recorder.put(run, Failure(run.right, ErrorText.of("OSError", "no")))
+    with pytest.raises(OUTAGE):
+        desk.step()
+    (taken,) = Runner(run.context.job_type).claim()
+    assert taken.id == run.right[0]
+    desk.step()
+    assert told() == [(1, "failed", 1, "no", True)]
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_rejection_whose_answer_was_lost_is_no_lost_lease(
+    desk: Desk, fail: Any, told: Callable[[], Told], *, is_cancelled: bool
+) -> None:
+    fail("release", OperationalError("gone"), after=True)
+    run = desk.run_of(1)
+    desk.recorder.put(run, Rejected(run.right, timedelta(hours=1)))
+    if is_cancelled:
+        desk.jobs[1].cancel()
+    with pytest.raises(OUTAGE):
+        desk.step()
+    desk.step()
+    assert not desk.runs.of(run.right[0])
+    assert told() == ([(1, "cancelled")] if is_cancelled else [])
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_what_a_rescue_has_written_is_no_own_failure(
+    desk: Desk, told: Callable[[], Told], attempts: int
+) -> None:
+    run = desk.run_of(1)
+    Job.objects.filter(pk=run.right[0]).update(max_attempts=attempts)
+    store.rescue(connection, current_keep(), claimers=[Job.objects.get(pk=run.right[0]).claimer])
+    desk.recorder.put(run, Failure(run.right, ErrorText.of("OSError", "no")))
+    desk.step()
+    assert told() == [(1, "lost")]
+
+
+def test_a_claim_that_another_has_taken_since_a_return_is_lost(
+    desk: Desk, told: Callable[[], Told]
+) -> None:
+    run = desk.run_of(1)
+    store.release(connection, [run.right], keep=current_keep())
+    (taken,) = Runner(run.context.job_type).claim()
+    error = ErrorText.of("OSError", "no")
+    store.record_failure(connection, Failure((taken.id, taken.epoch), error), current_keep())
+    desk.recorder.put(run, Failure(run.right, error))
+    desk.step()
+    assert told() == [(1, "lost")]
 
 
 @pytest.mark.parametrize("verb", ["record_successes", "record_failure"])

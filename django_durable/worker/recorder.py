@@ -12,11 +12,12 @@ from uuid import UUID
 from django.db import DatabaseError
 
 from django_durable import notifications, store
-from django_durable.choices import DeathReason, JobStatus
+from django_durable.choices import AttemptOutcome, DeathReason, JobStatus
 from django_durable.errortext import ErrorText
+from django_durable.models import Attempt
 from django_durable.operations import current_keep
 from django_durable.outcomes import Abandoned, Outcome, ParkedRun, Rejected
-from django_durable.store import Checkpoint, Failure, Success, Written
+from django_durable.store import Checkpoint, Ended, Failure, Standing, Success, Written
 from django_durable.worker import connections
 from django_durable.worker.announcer import Announcer
 from django_durable.worker.loops import OUTAGE, Loop, logger
@@ -27,6 +28,8 @@ BATCH = 500
 # server refuses a quarter of a gigabyte, as it would again and again.
 LARGEST = 32 << 20
 AGAIN_AFTER = 1.0
+# What only the claim's own worker records; a loss or a timeout may have been written in its place.
+OWN = (AttemptOutcome.FAILED, AttemptOutcome.CANCELLED)
 Pending = tuple[Run, Outcome]
 T = TypeVar("T")
 
@@ -46,6 +49,22 @@ def _take(waiting: deque[T], size_of: Callable[[T], int]) -> list[T]:
 def _size_of(pending: Pending) -> int:
     outcome = pending[1]
     return len(outcome.result) if isinstance(outcome, Success) else 0
+
+
+def _attempt_of(run: Run) -> Attempt | None:
+    """Return the record of how the claim of a run ended, if that was no success."""
+    claim = run.context.claim
+    # The number alone may be that of a later claim, if this one was given back.
+    found = Attempt.objects.filter(job=claim.id, number=claim.attempt, started_at=claim.claimed_at)
+    return found.first()
+
+
+def _end_of(run: Run, attempt: Attempt, status: JobStatus) -> Ended:
+    claim = run.context.claim
+    return Ended(
+        *(claim.id, claim.epoch, claim.name, claim.queue_name, claim.attempt, status),
+        *(attempt.worker, claim.claimed_at, claim.run_after, attempt.finished_at, ""),
+    )
 
 
 class Ticket:
@@ -235,12 +254,14 @@ class Recorder:
         if not recorded.failed:
             self._judge_missing([run])
             return
-        end = recorded.failed[0]
+        self._failed(run, recorded.failed[0], failure.error)
+
+    def _failed(self, run: Run, end: Ended, error: ErrorText) -> None:
         if end.status is JobStatus.READY:
             self._runs.forget([run])
         else:
             self._ended([run])
-        self._announcer.failed(end, failure.error, run)
+        self._announcer.failed(end, error, run)
 
     def _reject(self, run: Run, outcome: Rejected) -> None:
         released = store.release(
@@ -264,11 +285,28 @@ class Recorder:
             return
         now = store.standing(store.connection(), [run.right[0] for run in runs])
         for run in runs:
-            job = now.get(run.right[0])
-            if job is not None and job.ended_by(run.right[1]):
-                self._ended([run])
-            else:
-                self._lose(run)
+            self._judge(run, now.get(run.right[0]))
+
+    def _judge(self, run: Run, job: Standing | None) -> None:
+        # Later claims count on from a failure, so it is found by its attempt; all else by the row.
+        status = job.status if job is not None and job.epoch == run.right[1] else None
+        attempt = _attempt_of(run)
+        if attempt is not None and attempt.outcome in OWN:
+            error = ErrorText(attempt.error_class, attempt.message, attempt.traceback)
+            self._failed(run, _end_of(run, attempt, status or JobStatus.READY), error)
+        elif status is JobStatus.SUCCESSFUL:
+            self._ended([run])
+            self._announcer.succeeded([run])
+        elif attempt is None and status is JobStatus.CANCELLED:
+            self._ended([run])
+            self._announcer.cancelled(run.right[0])
+        elif attempt is None and status is JobStatus.READY:
+            # Rejected, which nobody is told of.
+            self._runs.forget([run])
+        elif job is not None and job.ended_by(run.right[1]):
+            self._ended([run])
+        else:
+            self._lose(run)
 
     def _lose(self, run: Run) -> None:
         was_timed_out = run.is_timed_out
