@@ -81,7 +81,7 @@ def _prepare(context: JobContext) -> functools.partial[Any] | Rejected:
     if not (isinstance(args, list) and isinstance(kwargs, dict)):
         raise PayloadDecodeError("the arguments are no list and dict")
     if options.accept is not None and not options.accept(context.job):
-        return Rejected(context.right, rejection_delay(claim))
+        return Rejected(context.right, rejection_delay(claim), "its accept said no")
     if UNDO in claim.metadata:
         return functools.partial(undo, context)
     if options.takes_context:
@@ -174,7 +174,9 @@ def _judge(context: JobContext, error: BaseException) -> Outcome:
     if isinstance(error, RejectJob):
         # A subclass may have set what it liked.
         delay = checked_delay(error.delay)
-        return Rejected(context.right, rejection_delay(context.claim) if delay is None else delay)
+        if delay is None:
+            delay = rejection_delay(context.claim)
+        return Rejected(context.right, delay, f"it raised {type(error).__name__}")
     text = ErrorText.from_exception(error)
     if isinstance(error, CancelJob):
         return _cancelled(context, error, error.reason)

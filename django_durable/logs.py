@@ -1,4 +1,4 @@
-"""The log sentences of the package, which are receivers of its signals, and their format."""
+"""The log sentences on jobs, most of them receivers of the package's signals, and the format."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from django_durable import signals
+from django_durable.durations import format_duration
 
 if TYPE_CHECKING:
     from django_durable.models import Job
+    from django_durable.outcomes import Rejected
+    from django_durable.store import Claim
     from django_durable.worker.options import WorkerOptions
 
 logger = logging.getLogger("django_durable.jobs")
@@ -82,6 +85,18 @@ def _lost(job: Job, attempt: int, **_: Any) -> None:
         job.pk,
         attempt,
         extra=_extra(job, attempt),
+    )
+
+
+def rejected(claim: Claim, outcome: Rejected) -> None:
+    """Say why a job did not run here; that has no signal, and leaves no attempt behind."""
+    logger.info(
+        "%s %s was rejected: %s; offered again in %s",
+        claim.name,
+        claim.id,
+        outcome.why,
+        format_duration(outcome.delay),
+        extra={"job_id": str(claim.id), "job_name": claim.name, "queue_name": claim.queue_name},
     )
 
 

@@ -16,6 +16,7 @@ class Rejected:
 
     right: Right
     delay: timedelta
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -591,6 +591,22 @@ class TestTimeline:
         job.cancel()
         assert self.story(job) == [("enqueued", "enqueued"), ("cancelled", "cancelled")]
 
+    def test_rejections_which_leave_no_row(self, hand):
+        job = plain.using(max_attempts=2).enqueue()
+        hand.reject(hand.take(), timedelta(0))
+        assert self.story(job) == [("enqueued", "enqueued"), ("rejected", "rejected once so far")]
+        hand.fail(hand.take(), ValueError("no"))
+        hand.reject(hand.take(), timedelta(0))
+        hand.succeed(hand.take())
+        assert self.story(job) == [
+            ("enqueued", "enqueued"),
+            ("started", "attempt 1 taken by worker hand"),
+            ("failed", "attempt 1 failed: ValueError: no"),
+            ("rejected", "rejected 2 times so far"),
+            ("started", "attempt 2 taken by worker hand"),
+            ("succeeded", "succeeded"),
+        ]
+
     def test_a_dead_job_whose_letter_was_deleted(self, hand):
         job = plain.enqueue()
         hand.kill(hand.take(), ValueError("no")).dead_letter.delete()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, DataError, OperationalError, connection
 
-from django_durable import job, signals, store
+from django_durable import RejectJob, execution, job, signals, store
 from django_durable.choices import StepKind, StepStatus
 from django_durable.context import JobContext
 from django_durable.errortext import ErrorText
@@ -263,6 +264,34 @@ def test_an_end_that_can_not_even_be_called_unstorable_stays(desk: Desk, fail: A
     desk.step()
     assert run.right not in desk.runs.rights()
     assert desk.ends()[0] == ("SUCCESSFUL", 0)
+
+
+def test_a_rejection_is_a_line_of_the_log_that_says_why(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "django_durable.jobs")
+    run = desk.run_of(0)
+    outcome = execution.judge(run.context, RejectJob(timedelta(minutes=5)))
+    desk.recorder.put(run, outcome)
+    desk.step()
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        (
+            "INFO",
+            f"recorder.work {run.right[0]} was rejected: it raised RejectJob; offered again in 5 m",
+        )
+    ]
+    assert caplog.records[0].job_id == str(run.right[0])
+
+
+def test_a_rejection_by_the_accept_of_its_type_says_so(desk: Desk) -> None:
+    @job(name="recorder.picky", accept=lambda _job: False)
+    def picky() -> None: ...
+
+    picky.enqueue()
+    (claim,) = Runner(picky).claim()
+    outcome = execution.execute(JobContext(claim, picky, None))
+    assert isinstance(outcome, Rejected)
+    assert outcome.why == "its accept said no"
 
 
 def test_a_rejection_that_the_database_refuses_is_a_death_that_says_so(desk: Desk) -> None:

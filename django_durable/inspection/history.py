@@ -53,6 +53,7 @@ def timeline(job: Job, limit: int = 100) -> list[Entry]:
     steps = list(job.steps.order_by("ordinal").defer("value", "undo_call")[:MOST_STEPS])
     entries = [
         *_birth(job),
+        *_rejections(job),
         *_attempts(job, steps, limit),
         *map(_step, steps),
         *_signals(job),
@@ -68,6 +69,13 @@ def _birth(job: Job) -> Iterator[Entry]:
         yield Entry(job.enqueued_at, "enqueued", "enqueued")
     else:
         yield Entry(job.enqueued_at, "enqueued", f"enqueued as the replay of {letter.job_id}")
+
+
+def _rejections(job: Job) -> Iterator[Entry]:
+    """Tell how many rejections there were, at the latest claim: they leave no row, nor a moment."""
+    if job.rejections and job.claimed_at is not None:
+        times = "once" if job.rejections == 1 else f"{job.rejections} times"
+        yield Entry(job.claimed_at, "rejected", f"rejected {times} so far")
 
 
 def _attempts(job: Job, steps: Sequence[Step], limit: int) -> Iterator[Entry]:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.db import DatabaseError
 
-from django_durable import notifications, store
+from django_durable import logs, notifications, store
 from django_durable.choices import AttemptOutcome, DeathReason, JobStatus
 from django_durable.errortext import ErrorText
 from django_durable.models import Attempt
@@ -278,6 +278,7 @@ class Recorder:
             self._announcer.cancelled(run.right[0])
         else:
             self._runs.forget([run])
+            logs.rejected(run.context.claim, outcome)
 
     def _judge_missing(self, runs: list[Run]) -> None:
         """Tell whether an earlier write arrived, whose answer was lost, or the claim is lost."""
