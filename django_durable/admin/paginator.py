@@ -13,8 +13,9 @@ from django.utils.functional import cached_property
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]
     """Count up to `cap` rows exactly and go by the planner's estimate above it.
 
-    `is_estimate` tells which `count` is. Only the first `cap` rows have pages, since an OFFSET
-    reads what it skips. Both of its queries are sent for a table of any size.
+    `is_capped` tells that there are more, `is_estimate` that the planner knows about how many. Only
+    the first `cap` rows have pages, since an OFFSET reads what it skips. Both of its queries are
+    sent for a table of any size.
     """
 
     cap = 10_000
@@ -23,7 +24,7 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]
     def count(self) -> int:
         """Return how many rows there are, or about how many."""
         estimated = self._estimated  # asked for always, so that each page costs the same queries
-        return max(self._counted, estimated) if self.is_estimate else self._counted
+        return max(self._counted, estimated) if self.is_capped else self._counted
 
     @cached_property
     def num_pages(self) -> int:
@@ -31,9 +32,14 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]
         return min(super().num_pages, max(1, self.cap // self.per_page))
 
     @property
-    def is_estimate(self) -> bool:
+    def is_capped(self) -> bool:
         """Tell whether there are more rows than are counted."""
         return self._counted > self.cap
+
+    @property
+    def is_estimate(self) -> bool:
+        """Tell whether `count` is a guess: one below what was counted is none."""
+        return self.is_capped and self._estimated > self._counted
 
     @cached_property
     def _counted(self) -> int:
