@@ -23,7 +23,7 @@ FROM (
         FROM durable_job AS j
         WHERE
             (j.key_hash IS NULL OR j.key_held) AND j.due_at IS NOT NULL
-            AND (j.lane, j.due_at) >= (lanes.lane, COALESCE(lanes.bound, '-infinity'))
+            AND (j.lane, j.due_at) >= (lanes.lane, lanes.bound)
             AND (j.lane, j.due_at)
             <= (lanes.lane, statement_timestamp() + %(offset)s::interval)
             AND j.id <> ALL(%(shunned)s::uuid[])

@@ -18,7 +18,7 @@ from uuid import UUID
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.conf import conf
-from django_durable.store.base import atomic, rows
+from django_durable.store.base import atomic, literal, rows
 from django_durable.store.budgets import HIGHEST, LOWEST, Budgets, Candidate, Rooms
 from django_durable.store.scope import Lane, Owner, Scope
 
@@ -96,6 +96,7 @@ class Claims:
         self._forget_at = 0.0
         self._bounds: dict[int, datetime] = {}
         self._full_look_at = 0.0
+        self._wants_bounds = False
         self._rest_until = 0.0
         # Of very many lanes only those are looked at between full looks that gave something of
         # late, or whose first job has fallen due: when that is, and when the others last gave.
@@ -151,14 +152,16 @@ class Claims:
         share = conf.fair_share if self._is_mixed else None
         oldest = min((self._since_oldest + slots) // share, slots) if share else 0
         claimed: list[Claim] = []
-        if oldest < slots:
-            claimed = self._claim(db, slots - oldest, left_out)
-        # If these were not as many as asked for, then nothing is left that could be the oldest.
-        if oldest and len(claimed) == slots - oldest:
-            claimed += self._claim(db, oldest, left_out, fair=True)
-            self._since_oldest -= oldest * (share or 0)
+        if oldest and not self._budgets.matter:
+            claimed = self._take_free(db, slots, left_out, oldest=oldest)
+        else:
+            if oldest < slots:
+                claimed = self._claim(db, slots - oldest, left_out)
+            # If these were not as many as asked for, nothing is left that could be the oldest.
+            if oldest and len(claimed) == slots - oldest:
+                claimed += self._claim(db, oldest, left_out, fair=True)
         if share:
-            self._since_oldest = max(self._since_oldest + len(claimed), 0) % share
+            self._since_oldest = (self._since_oldest + len(claimed)) % share
         return sorted(claimed, key=lambda claim: (-claim.priority, claim.due_at, claim.id))
 
     def _claim(
@@ -210,9 +213,18 @@ class Claims:
         self.opens_at = time.monotonic() + opens_in
 
     def _take_free(
-        self, db: BaseDatabaseWrapper, slots: int, shunned: list[UUID], *, fair: bool
+        self,
+        db: BaseDatabaseWrapper,
+        slots: int,
+        shunned: list[UUID],
+        *,
+        fair: bool = False,
+        oldest: int = 0,
     ) -> list[Claim]:
-        """Pick and take in one statement, where no budget matters."""
+        """Pick and take in one statement, where no budget matters.
+
+        The `oldest` due ones among them, if any, whatever their priority; the rest in order.
+        """
         claimed: list[Claim] = []
         lanes = [lane for lane in self._served if self.scope.rate_of(lane) is None]
         spreads = iter(SPREADS)
@@ -221,17 +233,21 @@ class Claims:
             is_full = self._is_time_for_all()
             found = self._walk(
                 db,
-                "claim",
+                "claim_fair" if oldest else "claim",
                 lanes if is_full else self._awake(lanes),
                 is_full=is_full,
                 fair=fair,
+                **({"oldest": oldest} if oldest else {}),
                 slots=wanted,
                 reach=spread * (2 * wanted + 10),
                 shunned=shunned,
                 **vars(self.owner),
             )
             picked, taken = self._taken(found)
+            if self._wants_bounds:
+                self._find_bounds(db, lanes)
             claimed += taken
+            oldest = max(oldest - len(taken), 0)
             if picked < wanted and not is_full and time.monotonic() >= self._rest_until:
                 # What came back to an earlier place lies before the bounds.
                 self._full_look_at = 0.0
@@ -280,6 +296,8 @@ class Claims:
                 ids = {claim.id for claim in taken}
                 started = [candidate for candidate in picked if candidate.id in ids]
                 self._budgets.log(db, started, taken[0].claimed_at)
+        if self._wants_bounds:
+            self._find_bounds(db, lanes)
         is_contended = self._budgets.contended or len(taken) < len(picked)
         # What its full queue left out may have counted on the last place of its type's rate.
         hides = bool(taken) and any(rates)
@@ -319,6 +337,7 @@ class Claims:
         *,
         is_full: bool,
         fair: bool,
+        shunned: list[UUID],
         **params: Any,
     ) -> list[tuple[Any, ...]]:
         """Run a statement that walks the lanes, if `is_full` all that they hold.
@@ -334,15 +353,21 @@ class Claims:
         found = rows(
             db,
             statement,
-            lanes=[lane.lane for lane in lanes],
-            priorities=[0 if fair else lane.priority for lane in lanes],
-            queues=[lane.queue_name for lane in lanes],
-            bounds=[self._bounds.get(lane.lane) for lane in lanes],
+            # As literals: with few slots their adaptation would be half the cost of a claim.
+            lanes=literal([lane.number_text for lane in lanes]),
+            priorities=literal(["0" if fair else lane.priority_text for lane in lanes]),
+            queues=literal([lane.queue_text for lane in lanes]),
+            bounds=literal([self._bound_text(lane) for lane in lanes]),
+            shunned=literal([job.hex for job in shunned]),
             **params,
         )
-        if is_full and time.monotonic() - started > SLOW_LOOK:
-            self._find_bounds(db, lanes)
+        is_long = len(lanes) >= MANY_LANES or time.monotonic() - started > SLOW_LOOK
+        self._wants_bounds = is_full and is_long
         return found
+
+    def _bound_text(self, lane: Lane) -> str:
+        bound = self._bounds.get(lane.lane)
+        return "-infinity" if bound is None else bound.isoformat()
 
     def _find_bounds(self, db: BaseDatabaseWrapper, lanes: list[Lane]) -> None:
         """Learn where the lanes' jobs begin, and which of many lanes need no look for now.

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from typing import NamedTuple
 from uuid import UUID
+
+from django_durable.store.base import quoted
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,23 @@ class Lane:
     requires: str | None
     priority: int
     resumed: bool
+
+    # As elements of an array's text form.
+
+    @cached_property
+    def number_text(self) -> str:
+        """Return the lane's number as a text."""
+        return str(self.lane)
+
+    @cached_property
+    def priority_text(self) -> str:
+        """Return the priority as a text."""
+        return str(self.priority)
+
+    @cached_property
+    def queue_text(self) -> str:
+        """Return the queue's name as a text in quotes."""
+        return quoted(self.queue_name)
 
 
 class TypeRate(NamedTuple):

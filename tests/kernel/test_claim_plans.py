@@ -79,7 +79,9 @@ def test_a_claim_seeks_its_jobs_beside(db: None, case: str) -> None:
             claimed = look_and_claim(claimer(), 4 * SLOTS)
         ours = [claim for claim in claimed if claim.priority == 0 and claim.queue_name == QUEUE]
         assert len(ours) == 3 * SLOTS
-        assert {"find_lanes", "find_budgets", "claim"} <= {name for name, _params in calls}
+        names = {name for name, _params in calls}
+        assert {"find_lanes", "find_budgets"} < names
+        assert names & {"claim", "claim_fair"}
         assert_all_seek(calls, 4 * FEW, is_analyzed=is_analyzed)
         analyze()
 
@@ -241,7 +243,7 @@ def test_an_open_snapshot_does_not_make_every_claim_longer(db: None) -> None:
                 len(claims.claim(connection, SLOTS) + claims.claim(connection, SLOTS)) == 2 * SLOTS
             )
         _name, params = calls[-1]
-        full = {**params, "bounds": [world.LONG_AGO] * len(params["bounds"])}
+        full = {**params, "bounds": "{" + world.LONG_AGO.isoformat() + "}"}
         assert visited(("claim", full)) > 10_000
         assert visited(("claim", params)) <= FEW
 
@@ -301,7 +303,7 @@ def test_many_lanes_cost_a_claim_nothing_while_they_have_nothing(
     with watched() as calls:
         assert len(claims.claim(connection, 1)) == 1
     ((_name, params),) = [call for call in calls if call[0] == "claim"]
-    assert len(params["lanes"]) == 1
+    assert params["lanes"].count(",") == 0
 
     # What gave something of late is looked at; a lane that sleeps has to wait for the full look.
     enqueue(1)
