@@ -56,6 +56,13 @@ class JobContext:
     # Waits of at most so many seconds are waited for in place; longer ones park the run.
     MOMENT = 1.0
 
+    # How every run begins.
+    cancel_requested = False
+    is_parked = False
+    _stop: StopRun | None = None
+    _stopped: threading.Event | None = None
+    _atomic_depth = 0
+
     def __init__(
         self,
         claim: Claim,
@@ -70,20 +77,15 @@ class JobContext:
         self.job_type = job_type
         self.options = job_type.options
         self.right: Right = (claim.id, claim.epoch)
-        self.cancel_requested = False
         self.lease = lease
-        self.is_parked = False
         self.started = time.monotonic()
         self._timeout = timeout
-        self._stop: StopRun | None = None
-        self._stopped: threading.Event | None = None
         self._record = record
         self._recorded = recorded
         self._tell = tell or _tell_here
-        # Of transactions that the run did not open; async code meets them in another thread.
-        self._atomic_depth = (
-            len(store.connection().atomic_blocks) if self.options.takes_context else 0
-        )
+        if self.options.takes_context:
+            # Of transactions that the run did not open; async code meets them in another thread.
+            self._atomic_depth = len(store.connection().atomic_blocks)
 
     # Facts.
 

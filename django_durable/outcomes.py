@@ -43,10 +43,12 @@ _KINDS: dict[str, type[Outcome]] = {
 
 def outcome_to_tuple(outcome: Outcome) -> tuple[Any, ...]:
     """Write an outcome down in types that the payload codec keeps, to pass to another process."""
-    values = tuple(
-        astuple(value) if isinstance(value, ErrorText) else value
-        for value in (getattr(outcome, field.name) for field in fields(outcome))
+    each = (
+        outcome
+        if isinstance(outcome, Success)
+        else (getattr(outcome, field.name) for field in fields(outcome))
     )
+    values = tuple(astuple(value) if isinstance(value, ErrorText) else value for value in each)
     return (type(outcome).__name__, *values)
 
 

@@ -26,7 +26,11 @@ def decode(text: str) -> Any:
     """Return the value that `encode` wrote; raise PayloadDecodeError if the text is none of its."""
     reader = _tagged_json if '"$"' in text else _plain_json
     try:
-        return reader.decode(text)
+        if text[:1].isspace():
+            return reader.decode(text)
+        # What was written here has no blanks around it, which `decode` takes long to look for.
+        value, end = reader.raw_decode(text)
+        return value if end == len(text) else reader.decode(text)
     except PayloadDecodeError:
         raise
     except (ValueError, RecursionError) as error:

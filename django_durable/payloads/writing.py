@@ -39,7 +39,9 @@ def encode(value: object, *, where: str, limit: int | None) -> str:
     """
     writer = Writer(limit)
     try:
-        text = writer.text(value)
+        text = _flat(value)
+        if text is None:
+            text = writer.text(value)
         writer.fit(bytes_of(text))
     except Refused as refused:
         raise PayloadError(f"{where}{refused.path()} {refused}") from None

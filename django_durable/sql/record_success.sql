@@ -1,14 +1,5 @@
--- Record results, each guarded by its claim; lone jobs only, or (alone = false) all.
-WITH done AS MATERIALIZED (
-    SELECT j.id, d.result, d.keep
-    FROM unnest(
-        %(ids)s::uuid[], %(epochs)s::bigint[], %(results)s::text[], %(keeps)s::float8[]
-    ) AS d (id, epoch, result, keep)
-    INNER JOIN durable_job AS j ON d.id = j.id
-    WHERE j.epoch = d.epoch AND j.status = 'RUNNING' AND (NOT %(alone)s OR NOT j.awaited)
-    ORDER BY j.id DESC
-    FOR NO KEY UPDATE OF j
-)
+-- Record results, each guarded by its claim; lone jobs only, or (alone = false) all, which are locked
+-- already. Lone ones are locked as they are written, in the one order of all verbs.
 UPDATE durable_job AS j SET
     status = 'SUCCESSFUL',
     return_value = done.result,
@@ -20,6 +11,14 @@ UPDATE durable_job AS j SET
     args = CASE WHEN %(drop)s THEN '[]' ELSE j.args END,
     kwargs = CASE WHEN %(drop)s THEN '{}' ELSE j.kwargs END,
     lease_until = NULL, claimer = NULL, key_held = FALSE, resumed = FALSE
-FROM done
-WHERE j.id = done.id
-RETURNING j.id, j.finished_at
+FROM (
+    SELECT *
+    FROM unnest(
+        %(ids)s::uuid[], %(epochs)s::bigint[], %(results)s::text[], %(keeps)s::float8[]
+    ) WITH ORDINALITY AS d (id, epoch, result, keep, place)
+    ORDER BY id DESC
+) AS done
+WHERE
+    j.id = done.id AND j.epoch = done.epoch AND j.status = 'RUNNING'
+    AND (NOT %(alone)s OR NOT j.awaited)
+RETURNING done.place

@@ -44,6 +44,11 @@ def sql(name: str) -> str:
     return re.sub(r"^\s*--.*\n", "", text, flags=re.MULTILINE)
 
 
+@functools.cache
+def _bytes(name: str) -> bytes:
+    return sql(name).encode()
+
+
 def rows(db: BaseDatabaseWrapper, statement: str, **params: Any) -> list[tuple[Any, ...]]:
     """Run one statement of the store and return its rows.
 
@@ -64,8 +69,10 @@ def _rows(db: BaseDatabaseWrapper, statement: str, params: dict[str, Any]) -> li
     params["offset"] = clock_offset(db)
     if getattr(_thread, "prepares", False) and is_direct(db):
         with db.wrap_database_errors:
-            prepared = _own_cursor(db).execute(sql(statement).encode(), params)
-            return prepared.fetchall() if prepared.description else []
+            prepared = _own_cursor(db).execute(_bytes(statement), params)
+            # Whether there are columns, asked of the driver: a description of each would be made.
+            has_rows = prepared.pgresult is not None and prepared.pgresult.nfields
+            return prepared.fetchall() if has_rows else []
     with db.cursor() as cursor:
         cursor.execute(sql(statement), params)
         return cursor.fetchall() if cursor.description else []
@@ -94,7 +101,7 @@ def rows_often(db: BaseDatabaseWrapper, statement: str, **params: Any) -> list[t
     db.validate_thread_sharing()
     try:
         with db.wrap_database_errors:
-            return _prepared(raw, sql(statement).encode(), params)
+            return _prepared(raw, _bytes(statement), params)
     except ProgrammingError as error:
         if not isinstance(error.__cause__, psycopg.errors.InvalidSqlStatementName):
             raise

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -65,8 +65,7 @@ def _as_json(by_name: Mapping[str, timedelta | None]) -> str:
     )
 
 
-@dataclass(frozen=True)
-class Success:
+class Success(NamedTuple):
     """Hold the result of one claim, encoded."""
 
     right: Right
@@ -107,11 +106,16 @@ class Ended:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Tell what a recording did: the ids that succeeded, what failed, and who got work by it."""
+    """Tell what a recording did: what succeeded, what failed, and who got work by it."""
 
-    succeeded: frozenset[UUID] = frozenset()
+    successes: tuple[Success, ...] = ()
     failed: tuple[Ended, ...] = ()
     woken_queues: frozenset[str] = frozenset()
+
+    @property
+    def succeeded(self) -> frozenset[UUID]:
+        """Return the ids of the jobs that succeeded."""
+        return frozenset(success.right[0] for success in self.successes)
 
 
 def record_successes(db: BaseDatabaseWrapper, successes: Sequence[Success]) -> Recorded:
@@ -121,27 +125,27 @@ def record_successes(db: BaseDatabaseWrapper, successes: Sequence[Success]) -> R
     not kept at all is deleted at once, or by a sweep where a crash comes in between.
     """
     faults.reach("before_record")
-    done = _update_succeeded(db, successes, alone=True)
-    rest = [success for success in successes if success.right[0] not in done]
+    done, rest = _update_succeeded(db, successes, alone=True)
     queues: set[str] = set()
     if rest:
         others, queues = ending(db, lambda: _end_awaited(db, rest))
-        done |= others
+        done += others
     unwanted = [success.right[0] for success in successes if success.keep == NOTHING]
     if unwanted:
         sweep_these(db, unwanted)
     faults.reach("after_record")
-    return Recorded(frozenset(done), (), frozenset(queues))
+    return Recorded(tuple(done), (), frozenset(queues))
 
 
 def _end_awaited(
     db: BaseDatabaseWrapper, successes: Sequence[Success]
-) -> tuple[set[UUID], set[str]]:
+) -> tuple[list[Success], set[str]]:
     locked = lock_with_waiters(db, [success.right[0] for success in successes])
-    ended = _update_succeeded(db, successes, alone=False)
-    queues = wake_waiters(db, list(ended), locked)
+    done, _missing = _update_succeeded(db, successes, alone=False)
+    ended = [success.right[0] for success in done]
+    queues = wake_waiters(db, ended, locked)
     settle_trees(db, locked.roots_of(ended))
-    return ended, queues
+    return done, queues
 
 
 def _keep_text(keep: timedelta | None) -> str:
@@ -150,7 +154,8 @@ def _keep_text(keep: timedelta | None) -> str:
 
 def _update_succeeded(
     db: BaseDatabaseWrapper, successes: Sequence[Success], *, alone: bool
-) -> set[UUID]:
+) -> tuple[list[Success], list[Success]]:
+    """Write what is still claimed; return what that was, and what it was not."""
     found = rows(
         db,
         "record_success",
@@ -162,7 +167,13 @@ def _update_succeeded(
         results=literal([quoted(success.result) for success in successes]),
         keeps=literal([_keep_text(success.keep) for success in successes]),
     )
-    return {row[0] for row in found}
+    if len(found) == len(successes):
+        return list(successes), []
+    # Places, not ids: to look up a UUID takes longer than all else that is done here.
+    places = {place - 1 for (place,) in found}
+    done = [success for place, success in enumerate(successes) if place in places]
+    missing = [success for place, success in enumerate(successes) if place not in places]
+    return done, missing
 
 
 def record_failure(db: BaseDatabaseWrapper, failure: Failure, keep: Keep) -> Recorded:
@@ -246,7 +257,7 @@ def _after_failure(
     # What has an undo job now is alone no more.
     settle_trees(db, locked.roots_of(final) | (set(final) if undoing else set()))
     queues |= {end.queue_name for end in ended if end.status is JobStatus.READY}
-    return Recorded(frozenset(), ended, frozenset(queues))
+    return Recorded((), ended, frozenset(queues))
 
 
 def _as_ended(

@@ -56,7 +56,8 @@ class Claimer:
         self._announcer = announcer
         self._start = start
         self._claimer = claimer
-        self._claims = Claims(options.scope(), Owner(options.name, claimer, options.lease_duration))
+        self._lease = options.lease_duration
+        self._claims = Claims(options.scope(), Owner(options.name, claimer, self._lease))
         job_types = [registry.get(name) for name in options.served_names()]
         self._has_deadlines = any(kind.options.start_within for kind in job_types)
         self._timekeeper = Timekeeper(options, announcer) if options.maintenance else None
@@ -217,9 +218,9 @@ class Claimer:
     def _run_of(self, claim: Claim, recorded: list[Any] | None) -> Run:
         job_type = registry.get(claim.name)
         # Read now: what can't be would be found out only when the run has failed.
-        for name in ("options", "metadata"):
-            if not isinstance(getattr(claim, name), dict):
-                raise PayloadDecodeError(f"the {name} are no dict that can be read")
+        stored: tuple[object, object] = (claim.options, claim.metadata)
+        if not (isinstance(stored[0], dict) and isinstance(stored[1], dict)):
+            raise PayloadDecodeError("the options or the metadata are no dict that can be read")
         timeout = timeout_of(claim.options, job_type)
         if claim.options:
             backoff_of(claim.options, job_type)
@@ -228,7 +229,7 @@ class Claimer:
             claim,
             job_type,
             timeout,
-            lease=self._options.lease_duration,
+            lease=self._lease,
             record=self._recorder.record_checkpoints,
             recorded=recorded,
             tell=self._announcer.recorded,

@@ -42,7 +42,6 @@ class ClaimTable:
         self.size = size
         self._map = mmap.mmap(fd, _START + size * _ENTRY.size)
         self._free = list(range(size))
-        self._places: dict[Right, int] = {}
 
     @classmethod
     def create(cls, size: int) -> ClaimTable:
@@ -67,19 +66,18 @@ class ClaimTable:
         """Return how many more claims fit."""
         return len(self._free)
 
-    def add(self, right: Right, deadline: float | None = None) -> None:
-        """Enter a claim."""
+    def add(self, right: Right, deadline: float | None = None) -> int:
+        """Enter a claim; return its place, by which it is cleared."""
         place = self._free.pop()
-        self._places[right] = place
         # The id last, which makes the entry count.
         offset = _START + place * _ENTRY.size
         limit = math.inf if deadline is None else deadline
         _ENTRY.pack_into(self._map, offset, _FREE, right[1], limit)
         self._map[offset : offset + 16] = right[0].bytes
+        return place
 
-    def remove(self, right: Right) -> None:
-        """Clear a claim that has ended."""
-        place = self._places.pop(right)
+    def remove(self, place: int) -> None:
+        """Clear the place of a claim that has ended."""
         offset = _START + place * _ENTRY.size
         self._map[offset : offset + 16] = _FREE
         self._free.append(place)

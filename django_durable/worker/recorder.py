@@ -219,9 +219,8 @@ class Recorder:
         self._again_at = time.monotonic() + AGAIN_AFTER
 
     def _write_all(self, batch: list[Pending]) -> None:
-        held = set(self._runs.rights())
         # When a batch is written again, some of it is done already.
-        batch = [(run, outcome) for run, outcome in batch if run.right in held]
+        batch = [(run, outcome) for run, outcome in batch if self._runs.holds(run)]
         successes = [(run, o) for run, o in batch if isinstance(o, Success)]
         if successes:
             self._write_successes(successes)
@@ -240,10 +239,12 @@ class Recorder:
         db = store.connection()
         recorded = store.record_successes(db, [outcome for _run, outcome in successes])
         self._wake_queues(recorded.woken_queues)
-        written: list[Run] = []
+        written = [run for run, _outcome in successes]
         missing: list[Run] = []
-        for run, _outcome in successes:
-            (written if run.right[0] in recorded.succeeded else missing).append(run)
+        if len(recorded.successes) < len(successes):
+            done = recorded.succeeded
+            missing = [run for run in written if run.right[0] not in done]
+            written = [run for run in written if run.right[0] in done]
         self._ended(written)
         self._announcer.succeeded(written)
         self._judge_missing(missing)

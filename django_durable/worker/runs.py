@@ -18,20 +18,21 @@ from django_durable.worker.claimtable import ClaimTable
 class Run:
     """Be one claim on this worker; it is settled once, by whoever comes first."""
 
+    took = 0.0
+    # Ends the process of an isolated run.
+    kill: Callable[[], None] | None = None
+    _task: asyncio.Task[Any] | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+    _timed_out = False
+    _is_told = False
+
     def __init__(self, context: JobContext, deadline: float | None) -> None:
         self.context = context
         self.right = context.right
         self.is_isolated = context.options.isolation == "process"
         self.is_async = context.is_async and not self.is_isolated
         self.deadline = deadline
-        self.took = 0.0
-        self._task: asyncio.Task[Any] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        # Ends the process of an isolated run.
-        self.kill: Callable[[], None] | None = None
         self._settled = threading.Lock()
-        self._timed_out = False
-        self._is_told = False
 
     def settle(self) -> bool:
         """Return True for the first caller only: its outcome is the one that counts."""
@@ -99,7 +100,9 @@ class Runs:
     def __init__(self, table: ClaimTable, slots: int) -> None:
         self._lock = threading.Lock()
         self._table = table
-        self._held: dict[Right, Run] = {}
+        # By run, each with its place in the table: reading a UUID as a number, to look it up, would
+        # take longer than all else that is done here.
+        self._held: dict[Run, int] = {}
         self._live: set[Run] = set()
         self._stuck: set[Run] = set()
         self.slots = slots
@@ -120,9 +123,8 @@ class Runs:
         """Enter claims, before their runs start."""
         with self._lock:
             for run in runs:
-                self._held[run.right] = run
-                self._live.add(run)
-                self._table.add(run.right, run.deadline)
+                self._held[run] = self._table.add(run.right, run.deadline)
+            self._live.update(runs)
             self.taken += len(runs)
 
     def leave(self, run: Run) -> None:
@@ -150,8 +152,9 @@ class Runs:
         """Let go of claims whose end is recorded, or which are lost."""
         with self._lock:
             for run in runs:
-                if self._held.pop(run.right, None) is not None:
-                    self._table.remove(run.right)
+                place = self._held.pop(run, None)
+                if place is not None:
+                    self._table.remove(place)
             enough = self._is_enough() or not self._held
         if enough:
             self.changed()
@@ -163,7 +166,11 @@ class Runs:
     def rights(self) -> list[Right]:
         """Return the claims that the child holds."""
         with self._lock:
-            return list(self._held)
+            return [run.right for run in self._held]
+
+    def holds(self, run: Run) -> bool:
+        """Tell whether the child still has the claim of a run."""
+        return run in self._held
 
     def live(self) -> list[Run]:
         """Return the runs whose function has not returned."""
@@ -179,7 +186,7 @@ class Runs:
     def of(self, job: UUID) -> list[Run]:
         """Return the runs of a job."""
         with self._lock:
-            return [run for right, run in self._held.items() if right[0] == job]
+            return [run for run in self._held if run.right[0] == job]
 
     def overdue(self) -> tuple[list[Run], float | None]:
         """Return the live runs past their deadline, and when the next one falls due."""
