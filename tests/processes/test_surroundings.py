@@ -85,3 +85,15 @@ def test_an_excluded_queue_that_nothing_names_is_warned_of(start, queue):
     worker.wait_for_line(f"names the queue {queue[:-1]!r}; did you mean {queue!r}? It is excluded")
     assert f"names the queue {queue!r};" not in worker.log
     worker.stop()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "threshold"), [("", 10_000), ("500", 10_000), ("50000", 50_000), ("0", 0)]
+)
+def test_a_child_collects_garbage_seldom_or_as_the_project_says(start, queue, chosen, threshold):
+    worker = start(GARBAGE_AT=chosen)
+
+    job = jobs.garbage_collection.using(queue_name=queue).enqueue()
+
+    assert job.result(SOON) == (threshold, False)
+    worker.stop()

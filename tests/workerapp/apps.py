@@ -4,6 +4,7 @@ One that is to die at a commit, by `DURABLE_FAULT`, names the thread: `COMMIT in
 before it, `COMMITTED in recorder` just after.
 """
 
+import gc
 import os
 import threading
 
@@ -23,6 +24,8 @@ class WorkerAppConfig(AppConfig):
             from tests.workerapp.receivers import note_signals
 
             note_signals(folder)
+        if garbage_at := os.environ.get("GARBAGE_AT"):
+            gc.set_threshold(int(garbage_at))
         if os.environ.get("DURABLE_FAULT", "").startswith("COMMIT"):
             commit = BaseDatabaseWrapper._commit
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import gc
 import hashlib
 import multiprocessing
 import os
@@ -63,6 +64,12 @@ def noop() -> None:
 @job
 async def async_noop() -> None:
     """Do nothing."""
+
+
+@job
+def garbage_collection() -> tuple[int, bool]:
+    """Return after how many new objects garbage is collected, and whether all are looked at."""
+    return gc.get_threshold()[0], gc.get_freeze_count() == 0
 
 
 @job
