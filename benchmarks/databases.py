@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, LiteralString
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 from django.core.management import call_command
 from django.db import connections
+from psycopg import sql
 
 from testproject.embedded import Server
 
@@ -64,3 +66,18 @@ class Databases:
         """Point Django, in this thread, at a database."""
         connections.close_all()
         connections["default"].settings_dict["NAME"] = name
+
+    @contextmanager
+    def settings(self, **settings: str) -> Iterator[None]:
+        """Run the server with other settings, of those that need no restart, during a block."""
+        names = {name: sql.Identifier(name) for name in settings}
+        with self.connect("postgres") as db:
+            try:
+                for name, new in settings.items():
+                    db.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(names[name], new))
+                db.execute("SELECT pg_reload_conf()")
+                yield
+            finally:
+                for name in settings:
+                    db.execute(sql.SQL("ALTER SYSTEM RESET {}").format(names[name]))
+                db.execute("SELECT pg_reload_conf()")

@@ -29,6 +29,10 @@ WINDOW = """
 SELECT count(*), extract(epoch FROM max(finished_at) - min(started_at))::float
 FROM durable_job WHERE id BETWEEN %s AND %s AND status = 'SUCCESSFUL'
 """
+# No EXISTS: the planner thinks to find one soon, and reads a big table from its beginning.
+UNFINISHED = """
+SELECT count(*) FROM durable_job WHERE id BETWEEN %s AND %s AND finished_at IS NULL
+"""
 
 
 @dataclass(frozen=True)
@@ -122,12 +126,7 @@ class Drain:
             return found is not None
 
         def have_all_ended() -> bool:
-            return not value(
-                db,
-                "SELECT EXISTS (SELECT FROM durable_job WHERE id BETWEEN %s AND %s"
-                " AND finished_at IS NULL)",
-                [waiting.first, waiting.last],
-            )
+            return value(db, UNFINISHED, [waiting.first, waiting.last]) == 0
 
         seconds = 60 + waiting.count / 100
         wait_until(has_ended, seconds, "the last job has not ended")
