@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.databases import Databases, value
 from benchmarks.figures import Figure, Target, in_turn
 from benchmarks.report import as_markdown, as_text, row
+from benchmarks.workers import wait_until
+from testproject.embedded import Server
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK_CASES = {"enqueue", "enqueue-many", "drain-async", "drain-default", "beside-not-due"}
@@ -78,6 +81,18 @@ def test_each_peer_has_pinned_requirements_and_a_program() -> None:
     for name, path in requirements.items():
         assert all(line.count("==") == 1 for line in path.read_text().splitlines())
         assert (folder / f"{name}_peer.py").is_file()
+
+
+def test_a_setting_of_the_server_is_another_during_a_block_only(private_server: Server) -> None:
+    databases = Databases(private_server)
+
+    def is_now(expected: str) -> bool:
+        with databases.connect("postgres") as db:
+            return bool(value(db, "SHOW autovacuum_naptime") == expected)
+
+    with databases.settings(autovacuum_naptime="1s"):
+        wait_until(lambda: is_now("1s"), 30, "the setting has not come")
+    wait_until(lambda: is_now("1min"), 30, "the setting has not gone")
 
 
 def test_a_value_is_held_against_its_neighbours_in_time() -> None:
