@@ -29,8 +29,9 @@ HURRY = {"autovacuum_naptime": "1s", "autovacuum_vacuum_cost_delay": "0"}
 DAY = timedelta(days=1)
 KEPT_DAYS = 7
 BATCH = 1000
-# What is to be seen is smaller than what two drains of one table differ by.
+# Two empty tables differ by a fifth in one round, and by three hundredths in the median of nine.
 MORE_ROUNDS = 3
+NOISE = 0.03
 GONE = "SELECT count(*) FROM durable_job WHERE kept_until <= statement_timestamp()"
 SIZED = {
     "dead rows, for each live one": "rows",
@@ -133,7 +134,7 @@ def aged(bench: Bench) -> Iterator[Figure]:
     """Drain on a table that has taken millions of jobs, day by day, each swept after a week."""
     passed = bench.size(5_000_000, 20_000)
     days = bench.size(50, 10)
-    count = bench.size(50_000, 1000)
+    count = bench.size(20_000, 1000)
     kept = passed // days * KEPT_DAYS
     old = bench.databases.fresh("aged")
     bench.databases.use(old)
@@ -153,7 +154,7 @@ def aged(bench: Bench) -> Iterator[Figure]:
         lambda: beside.rate(count),
         "claim+complete",
         beside={name: partial(drain.rate, count) for name, drain in drains.items()},
-        target=Target(at_least={"empty table": 0.97}),
+        target=Target(at_least={"empty table": 1 - NOISE}),
     )
     with bench.databases.connect(old) as db:
         db.execute("VACUUM FULL durable_job")
