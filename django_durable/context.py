@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from django_durable.models import Job
 
 Recording = Callable[[Sequence[Checkpoint]], Written]
+Lending = Callable[[], AbstractContextManager[None]]
 Telling = Callable[["JobContext", Sequence[signals.CheckpointKey]], None]
 _logger = logging.getLogger("django_durable.job")
 _nowhere = logging.getLogger("django_durable.replay")
@@ -70,6 +71,7 @@ class JobContext:
         timeout: timedelta | None,
         lease: timedelta = timedelta(seconds=30),
         record: Recording | None = None,
+        lend: Lending | None = None,
         recorded: Iterable[tuple[Any, ...]] | None = None,
         tell: Telling | None = None,
     ) -> None:
@@ -81,6 +83,7 @@ class JobContext:
         self.started = time.monotonic()
         self._timeout = timeout
         self._record = record
+        self._lend = lend
         self._recorded = recorded
         self._tell = tell or _tell_here
         if self.options.takes_context:
@@ -174,8 +177,12 @@ class JobContext:
 
     def now(self, name: str) -> datetime:
         """Return the database's time, recorded."""
-        moment: datetime = self._value(StepKind.VALUE, name, lambda: store.now(store.connection()))
+        moment: datetime = self._value(StepKind.VALUE, name, self._ask_clock)
         return moment
+
+    def _ask_clock(self) -> datetime:
+        with self.connected():
+            return store.now(store.connection())
 
     async def anow(self, name: str) -> datetime:
         """Do what `now` does, from async code."""
@@ -290,7 +297,8 @@ class JobContext:
         Ends the run, too, if its claim is lost or its timeout passed.
         """
         self.raise_if_stopped()
-        now = store.standing(store.connection(), [self.claim.id]).get(self.claim.id)
+        with self.connected():
+            now = store.standing(store.connection(), [self.claim.id]).get(self.claim.id)
         if now is None or not now.holds(self.claim.epoch):
             self.stop(ClaimLost("another claim has taken the job"))
         elif now.cancel_requested:
@@ -311,7 +319,8 @@ class JobContext:
         if self.options.takes_context and self.journal.is_replaying():
             return
         text = json.dumps({"done": done, "total": total, "message": message}, allow_nan=False)
-        answer = store.show_progress(store.connection(), self.right, text)
+        with self.connected():
+            answer = store.show_progress(store.connection(), self.right, text)
         if answer is None:
             self.stop(ClaimLost("another claim has taken the job"))
         elif answer:
@@ -345,6 +354,15 @@ class JobContext:
         """Reach a checkpoint; return what is recorded of it."""
         self.guard()
         return self.journal.enter(kind, name)
+
+    def connected(self) -> AbstractContextManager[None]:
+        """Let a few statements go over the worker's connection, if this thread has none yet.
+
+        For what waits for no lock but that of this job: ends of others are written over it, too.
+        """
+        if self._lend is None or store.connection().connection is not None:
+            return nullcontext()
+        return self._lend()
 
     def record(self, *checkpoints: Checkpoint) -> Written:
         """Record checkpoints; ends the run if its claim is lost."""
@@ -393,14 +411,16 @@ class JobContext:
         # Said before it is true: from the commit on somebody else may run the job.
         self.is_parked = True
         try:
-            done = store.park(
-                store.connection(),
-                self.right,
-                awaited=awaited,
-                hold_key=self.options.hold_key_while_parked,
-                signal=signal,
-                checkpoint=checkpoint,
-            )
+            # The locks of the awaited may be held by others.
+            with nullcontext() if awaited else self.connected():
+                done = store.park(
+                    store.connection(),
+                    self.right,
+                    awaited=awaited,
+                    hold_key=self.options.hold_key_while_parked,
+                    signal=signal,
+                    checkpoint=checkpoint,
+                )
         except Exception:
             # If it was stored and only the answer is lost, the record of this error finds it.
             self.is_parked = False

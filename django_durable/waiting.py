@@ -104,7 +104,7 @@ def wait_for_signal(
         delay=None if known else limit,
     )
     try:
-        with store.transaction():
+        with context.connected(), store.transaction():
             checkpoint = _decide(context, checkpoint, wanted)
             goes_on = checkpoint.status is StepStatus.PENDING
             parked = goes_on and context.try_park(checkpoint, signal=wanted)

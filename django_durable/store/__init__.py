@@ -40,6 +40,7 @@ from django_durable.store.base import (
     now,
     pipeline,
     prepare_in_this_thread,
+    preparing,
     relax_commits,
 )
 from django_durable.store.base import open_transaction as transaction
@@ -181,6 +182,7 @@ __all__ = [
     "forget_dead",
     "park",
     "prepare_in_this_thread",
+    "preparing",
     "record_failure",
     "record_successes",
     "relax_commits",

@@ -159,6 +159,16 @@ def prepare_in_this_thread() -> None:
     _thread.prepares = True
 
 
+@contextmanager
+def preparing() -> Iterator[None]:
+    """Do as `prepare_in_this_thread` for a while, in which it uses a connection of such a thread."""
+    before, _thread.prepares = getattr(_thread, "prepares", False), True
+    try:
+        yield
+    finally:
+        _thread.prepares = before
+
+
 # The store's statements seek by index, whatever the statistics say of a table that changes so
 # fast; planning them anew, or compiling them, would take longer than running them. What they seek
 # is in memory: with the usual costs of pages, reading a table of thousands of rows from end to end

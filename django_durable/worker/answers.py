@@ -14,6 +14,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -74,6 +75,22 @@ def expect(name: str, patience: float = 1.0) -> None:
     _waiters.append(_thread.waiter)
 
 
+def current() -> Waiter | None:
+    """Return what watches the statements of this thread."""
+    waiter: Waiter | None = getattr(_thread, "waiter", None)
+    return waiter
+
+
+@contextlib.contextmanager
+def standing_in(waiter: Waiter | None) -> Iterator[None]:
+    """Watch the statements of this thread as those of another, whose connection it uses."""
+    own, _thread.waiter = current(), waiter
+    try:
+        yield
+    finally:
+        _thread.waiter = own
+
+
 def look() -> None:
     """See to the statements of all threads; to be called several times a second."""
     for waiter in _waiters:
@@ -90,7 +107,7 @@ def limit_waits(limit: float) -> None:
     wait = psycopg.Connection.wait
 
     def watched(self: psycopg.Connection[Any], *args: Any, **kwargs: Any) -> Any:
-        waiter: Waiter | None = getattr(_thread, "waiter", None)
+        waiter = current()
         if waiter is None:
             return wait(self, *args, **kwargs)
         waiter.raw = self

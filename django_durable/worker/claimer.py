@@ -231,6 +231,7 @@ class Claimer:
             timeout,
             lease=self._lease,
             record=self._recorder.record_checkpoints,
+            lend=self._recorder.lend,
             recorded=recorded,
             tell=self._announcer.recorded,
         )
