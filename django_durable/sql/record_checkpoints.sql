@@ -10,7 +10,10 @@ WITH given AS MATERIALIZED (
 mine AS MATERIALIZED (
     SELECT j.id, j.epoch, j.cancel_requested_at IS NOT NULL AS cancel_requested
     FROM durable_job AS j
-    WHERE (j.id, j.epoch) IN (SELECT job, epoch FROM given) AND j.status = 'RUNNING'
+    WHERE
+        -- The ids by themselves, since no plan may read what else there is.
+        j.id = ANY(ARRAY(SELECT job FROM given))
+        AND (j.id, j.epoch) IN (SELECT job, epoch FROM given) AND j.status = 'RUNNING'
     ORDER BY j.id DESC
     FOR NO KEY UPDATE
 ),
@@ -28,11 +31,7 @@ written AS (
     FROM given AS g
     INNER JOIN mine ON g.job = mine.id AND g.epoch = mine.epoch
     CROSS JOIN (SELECT statement_timestamp() + %(offset)s::interval AS now) AS v
-    ON CONFLICT (job_id, kind, name) DO UPDATE SET
-        status = excluded.status, value = excluded.value, error_class = excluded.error_class,
-        message = excluded.message, finished_at = excluded.finished_at,
-        wake_at = excluded.wake_at, tries = excluded.tries
-    WHERE s.status = 'pending'
+-- include: complete_pending
     RETURNING s.job_id, s.kind, s.name, s.wake_at
 )
 SELECT

@@ -15,6 +15,8 @@ from django_durable.choices import StepKind, StepStatus
 from django_durable.store.base import atomic, rows
 from django_durable.store.recording import Right
 
+EMPTY = (None, "")
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -36,10 +38,10 @@ class Checkpoint:
     undo_name: str | None = None
     undo_call: str | None = None
 
-    def as_row(self) -> dict[str, Any]:
-        """Return what the statement reads."""
+    def as_params(self) -> dict[str, Any]:
+        """Return the parameters of the statement that records one."""
         return {
-            "job": self.right[0].hex,
+            "job": self.right[0],
             "epoch": self.right[1],
             "kind": self.kind.value,
             "name": self.name,
@@ -49,13 +51,23 @@ class Checkpoint:
             "error_class": self.error_class,
             "message": self.message,
             "took": self.took,
-            "wake_at": None if self.wake_at is None else self.wake_at.isoformat(),
+            "wake_at": self.wake_at,
             "delay": self.delay,
-            "child": None if self.child is None else self.child.hex,
+            "child": self.child,
             "tries": self.tries,
             "undo_name": self.undo_name,
             "undo_call": self.undo_call,
         }
+
+    def as_row(self) -> dict[str, Any]:
+        """Return what the statement reads that records several, of which the rest is NULL."""
+        row = {name: value for name, value in self.as_params().items() if value not in EMPTY}
+        row["job"] = self.right[0].hex
+        if self.wake_at is not None:
+            row["wake_at"] = self.wake_at.isoformat()
+        if self.child is not None:
+            row["child"] = self.child.hex
+        return row
 
 
 @dataclass(frozen=True)
@@ -81,6 +93,8 @@ def record_for_many(db: BaseDatabaseWrapper, checkpoints: Sequence[Checkpoint]) 
 
     A pending checkpoint is completed; a final one is never changed.
     """
+    if len(checkpoints) == 1:
+        return [_record_one(db, checkpoints[0])]
     text = json.dumps([checkpoint.as_row() for checkpoint in checkpoints])
     runs: dict[Right, Written] = {}
     each: dict[tuple[Right, str, str], Written] = {}
@@ -94,6 +108,11 @@ def record_for_many(db: BaseDatabaseWrapper, checkpoints: Sequence[Checkpoint]) 
         each.get((made.right, made.kind.value, made.name), runs.get(made.right, lost))
         for made in checkpoints
     ]
+
+
+def _record_one(db: BaseDatabaseWrapper, checkpoint: Checkpoint) -> Written:
+    found = rows(db, "record_checkpoint", **checkpoint.as_params())
+    return Written(True, *found[0]) if found else Written(False)
 
 
 def lock_run(db: BaseDatabaseWrapper, right: Right) -> Written:

@@ -572,7 +572,7 @@ def test_a_checkpoint_that_the_database_refuses_fails_its_own_run_only() -> None
     jobs = [flow.enqueue() for _ in range(3)]
     rights = {claim.id: (claim.id, claim.epoch) for claim in Runner(flow).claim()}
     # No verb lets this name through; whatever the database refuses would do.
-    names = ["good", "half \ud800", "good"]
+    names = ["good", "long" * 100, "good"]
     tickets = [
         Ticket([checkpoint(rights[job.pk], name)]) for job, name in zip(jobs, names, strict=True)
     ]

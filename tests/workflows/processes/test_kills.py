@@ -14,7 +14,7 @@ from django_durable.models import Job
 from tests.processes.harness import fresh, wait_for, wait_for_end
 from tests.workerapp import tasks
 
-POINTS = ["before_step_record", "record_checkpoints", "after_step_record", "COMMIT", "COMMITTED"]
+POINTS = ["before_step_record", "record_checkpoint", "after_step_record", "COMMIT", "COMMITTED"]
 
 
 def kill_in_atomic_steps(

@@ -1,0 +1,6 @@
+    -- A pending checkpoint is completed; a final one is never changed.
+    ON CONFLICT (job_id, kind, name) DO UPDATE SET
+        status = excluded.status, value = excluded.value, error_class = excluded.error_class,
+        message = excluded.message, finished_at = excluded.finished_at,
+        wake_at = excluded.wake_at, tries = excluded.tries
+    WHERE s.status = 'pending'
