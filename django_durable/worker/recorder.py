@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from itertools import pairwise
 from typing import TypeVar
 from uuid import UUID
 
@@ -80,6 +81,8 @@ class Ticket:
         self._error: Exception | None = None
         self._gate = threading.Lock()
         self._gate.acquire()
+        # Who is to be woken next.
+        self._next: Ticket | None = None
 
     @property
     def size(self) -> int:
@@ -87,10 +90,9 @@ class Ticket:
         return sum(len(checkpoint.value or "") for checkpoint in self.checkpoints)
 
     def done(self, answer: Written) -> None:
-        """Give the answer."""
+        """Give the answer, for `wake` to tell of."""
         self._answer = answer
         self.answered = True
-        self._gate.release()
 
     def fail(self, error: Exception) -> None:
         """Say that the database refuses it."""
@@ -98,9 +100,22 @@ class Ticket:
         self.answered = True
         self._gate.release()
 
+    @staticmethod
+    def wake(tickets: Sequence[Ticket]) -> None:
+        """Wake those who wait for these: the first, who wakes the next before he goes on.
+
+        All at once they would be in each other's way, since Python runs one thread at a time.
+        """
+        for ticket, following in pairwise(tickets):
+            ticket._next = following
+        if tickets:
+            tickets[0]._gate.release()
+
     def wait(self) -> Written:
         """Wait for the answer."""
         self._gate.acquire()
+        if self._next is not None:
+            self._next._gate.release()
         if self._answer is None:
             raise self._error or RuntimeError("the recorder has ended")
         return self._answer
@@ -184,6 +199,7 @@ class Recorder:
             return
         for ticket in tickets:
             ticket.done([next(written) for _ in ticket.checkpoints][-1])
+        Ticket.wake(tickets)
 
     def _step(self) -> float | None:
         with self._shared.owned():
