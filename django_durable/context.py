@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from django_durable.models import Job
 
 Recording = Callable[[Sequence[Checkpoint]], Written]
-Lending = Callable[[], AbstractContextManager[None]]
+Lending = Callable[[], AbstractContextManager[bool]]
 Telling = Callable[["JobContext", Sequence[signals.CheckpointKey]], None]
 _logger = logging.getLogger("django_durable.job")
 _nowhere = logging.getLogger("django_durable.replay")
@@ -84,6 +84,7 @@ class JobContext:
         self._timeout = timeout
         self._record = record
         self._lend = lend
+        self._is_guest = False
         self._recorded = recorded
         self._tell = tell or _tell_here
         if self.options.takes_context:
@@ -355,14 +356,20 @@ class JobContext:
         self.guard()
         return self.journal.enter(kind, name)
 
-    def connected(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def connected(self) -> Iterator[None]:
         """Let a few statements go over the worker's connection, if this thread has none yet.
 
         For what waits for no lock but that of this job: ends of others are written over it, too.
         """
         if self._lend is None or store.connection().connection is not None:
-            return nullcontext()
-        return self._lend()
+            yield
+            return
+        with self._lend() as self._is_guest:
+            try:
+                yield
+            finally:
+                self._is_guest = False
 
     def record(self, *checkpoints: Checkpoint) -> Written:
         """Record checkpoints; ends the run if its claim is lost."""
@@ -389,8 +396,11 @@ class JobContext:
             notifications.call_after_commit(store.connection(), lambda: self._tell(self, keys))
 
     def lock(self) -> Written:
-        """Lock the job in the transaction that is open; ends the run if it is to end."""
-        run = store.lock_run(store.connection(), self.right)
+        """Lock the job in the transaction that is open; ends the run if it is to end.
+
+        Over the worker's connection it waits for nobody, and raises `JobLocked`.
+        """
+        run = store.lock_run(store.connection(), self.right, waits=not self._is_guest)
         if not run.stands:
             self.stop(ClaimLost("another claim has taken the job"))
         elif run.cancel_requested:

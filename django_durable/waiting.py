@@ -104,12 +104,12 @@ def wait_for_signal(
         delay=None if known else limit,
     )
     try:
-        with context.connected(), store.transaction():
-            checkpoint = _decide(context, checkpoint, wanted)
-            goes_on = checkpoint.status is StepStatus.PENDING
-            parked = goes_on and context.try_park(checkpoint, signal=wanted)
-            if not parked:
-                context.record(checkpoint)
+        try:
+            with context.connected():
+                checkpoint, parked = _wait(context, checkpoint, wanted)
+        except store.JobLocked:
+            # By a signal that is not committed yet, say. This run waits for that, and no other.
+            checkpoint, parked = _wait(context, checkpoint, wanted)
     except Exception:
         # As in `try_park`: if all was stored and only the answer is lost, that is found.
         context.is_parked = False
@@ -124,6 +124,17 @@ def wait_for_signal(
     )
     context.journal.keep(StepKind.SIGNAL, name, answer)
     return _answer(answer, wanted)
+
+
+def _wait(context: JobContext, checkpoint: Checkpoint, wanted: str) -> tuple[Checkpoint, bool]:
+    """Store what the wait has come to, in one commit, and tell whether that is a park."""
+    with store.transaction():
+        checkpoint = _decide(context, checkpoint, wanted)
+        goes_on = checkpoint.status is StepStatus.PENDING
+        parked = goes_on and context.try_park(checkpoint, signal=wanted)
+        if not parked:
+            context.record(checkpoint)
+    return checkpoint, parked
 
 
 def _decide(context: JobContext, checkpoint: Checkpoint, wanted: str) -> Checkpoint:

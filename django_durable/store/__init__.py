@@ -47,6 +47,7 @@ from django_durable.store.base import open_transaction as transaction
 from django_durable.store.budgets import drop_starts
 from django_durable.store.checkpoints import (
     Checkpoint,
+    JobLocked,
     Sent,
     Written,
     lock_run,
@@ -137,6 +138,7 @@ __all__ = [
     "Ended",
     "Enqueued",
     "Failure",
+    "JobLocked",
     "Keep",
     "Lane",
     "NewJob",

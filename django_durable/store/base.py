@@ -161,7 +161,7 @@ def prepare_in_this_thread() -> None:
 
 @contextmanager
 def preparing() -> Iterator[None]:
-    """Do as `prepare_in_this_thread` for a while, in which it uses a connection of such a thread."""
+    """Do as `prepare_in_this_thread` while this one uses the connection of such a thread."""
     before, _thread.prepares = getattr(_thread, "prepares", False), True
     try:
         yield

@@ -115,12 +115,21 @@ def _record_one(db: BaseDatabaseWrapper, checkpoint: Checkpoint) -> Written:
     return Written(True, *found[0]) if found else Written(False)
 
 
-def lock_run(db: BaseDatabaseWrapper, right: Right) -> Written:
-    """Lock the job of a run in the caller's transaction, if its claim stands."""
-    found = rows(db, "lock_run", id=right[0], epoch=right[1])
-    if not found:
-        return Written(False)
-    return Written(True, found[0][0], None, found[0][1])
+class JobLocked(Exception):  # noqa: N818 - it is no error
+    """Somebody else has locked the job, or taken it."""
+
+
+def lock_run(db: BaseDatabaseWrapper, right: Right, *, waits: bool = True) -> Written:
+    """Lock the job of a run in the caller's transaction, if its claim stands.
+
+    Unless it waits for whoever has locked it, it raises `JobLocked` for what it does not get.
+    """
+    found = rows(db, "lock_run" if waits else "try_lock_run", id=right[0], epoch=right[1])
+    if found:
+        return Written(True, found[0][0], None, found[0][1])
+    if not waits:
+        raise JobLocked
+    return Written(False)
 
 
 def read_signal(db: BaseDatabaseWrapper, job: UUID, name: str) -> str | None:

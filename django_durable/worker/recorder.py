@@ -139,6 +139,7 @@ class Recorder:
         self._unnotified: list[UUID] = []
         self._notified_at = 0.0
         self._shared = SharedConnection()
+        self._last_batch = 0
         self.loop = Loop("recorder", self._step)
 
     def put(self, run: Run, outcome: Outcome) -> None:
@@ -153,6 +154,10 @@ class Recorder:
         """
         ticket = Ticket(checkpoints)
         self._tickets.append(ticket)
+        if self._last_batch > 1:
+            # Others are about to record, too: all in one commit.
+            self.loop.wake()
+            return ticket.wait()
         with self._shared.if_free() as db:
             if db is not None:
                 # In an outage the ticket is back in its place, and the recorder waits for the end.
@@ -162,8 +167,8 @@ class Recorder:
             self.loop.wake()
         return ticket.wait()
 
-    def lend(self) -> AbstractContextManager[None]:
-        """Lend the connection to a run for a few statements, in a `with` block."""
+    def lend(self) -> AbstractContextManager[bool]:
+        """Lend the connection to a run for a few statements, in a `with` block; tell whether."""
         return self._shared.lent()
 
     def flush(self, timeout: float) -> bool:
@@ -176,6 +181,7 @@ class Recorder:
 
     def _write_tickets(self, db: BaseDatabaseWrapper) -> None:
         tickets = _take(self._tickets, lambda ticket: ticket.size)
+        self._last_batch = len(tickets)
         try:
             self._write_these(db, tickets)
         except OUTAGE:

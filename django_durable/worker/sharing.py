@@ -22,6 +22,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_durable import store
 from django_durable.worker import answers
 
+# How long a run waits for the connection before it makes one of its own.
+PATIENCE = 1.0
+
 
 class SharedConnection:
     """Be a connection that its owner, a thread, opens and closes, and that others use in turn."""
@@ -65,24 +68,25 @@ class SharedConnection:
             self._lock.release()
 
     @contextmanager
-    def lent(self) -> Iterator[None]:
-        """Wait for the connection and make it this thread's; leave that its own if it is away.
+    def lent(self) -> Iterator[bool]:
+        """Wait a moment for the connection and make it this thread's; tell whether that is done.
 
         One that the server has closed meanwhile is not lent: an error would be the run's.
         """
         self._waiting.append(None)
-        self._lock.acquire()
+        is_held = self._lock.acquire(timeout=PATIENCE)
         self._waiting.pop()
-        db = self._lendable()
+        db = self._lendable() if is_held else None
         if db is None or not _is_silent(db.connection):
-            self._lock.release()
-            yield
+            if is_held:
+                self._lock.release()
+            yield False
             return
         own = connections[db.alias]
         connections[db.alias] = db
         try:
             with store.preparing(), answers.standing_in(self._waiter):
-                yield
+                yield True
         finally:
             connections[db.alias] = own
             _close_if_in_transaction(db.connection)

@@ -15,7 +15,7 @@ from django.db import connection
 
 from benchmarks.crowding import CROWDS, NAME, QUEUE, insert
 from django_durable import store
-from django_durable.choices import OnDuplicate
+from django_durable.choices import OnDuplicate, StepKind, StepStatus
 from django_durable.models import DeadLetter
 from django_durable.store import claiming
 from tests.kernel import world
@@ -204,6 +204,8 @@ def use_every_verb() -> None:
     store.park(connection, parent, awaited=[child])
     (taken,) = world.claim("verbs child")
     right = (taken.id, taken.epoch)
+    for names in (("one",), ("two", "three")):
+        store.record_for_many(connection, [checkpoint(right, name) for name in names])
     store.renew(connection, [right], world.LEASE)
     world.complete(right)
     world.complete(world.running("verbs lone"))
@@ -222,6 +224,21 @@ def use_every_verb() -> None:
     world.cancel(parent[0], *(row for row in [replayed.id] if row))
     store.standing(connection, [parent[0], failed[0]])
     store.delete_trees(connection, [failed[0]])
+
+
+def checkpoint(right: store.Right, name: str) -> store.Checkpoint:
+    return store.Checkpoint(right, StepKind.STEP, name, 1, StepStatus.SUCCEEDED, value="1")
+
+
+def test_a_checkpoint_seeks_its_job_in_a_small_table(db: None) -> None:
+    """A connection keeps the plan that it has made by then, while the table grows."""
+    rights = [world.running() for _ in range(3)]
+    analyze()
+    insert(connection, 20, status="RUNNING")
+    with watched() as calls:
+        for made in (rights, rights[:1]):
+            store.record_for_many(connection, [checkpoint(right, "a") for right in made])
+    assert_all_seek(calls, 3, is_analyzed=False)
 
 
 def test_an_open_snapshot_does_not_make_every_claim_longer(db: None) -> None:

@@ -563,6 +563,49 @@ def test_of_two_claims_on_one_job_in_a_shared_commit_only_the_one_that_stands_is
     assert checkpoints(job) == [("step", "of the new", "succeeded")]
 
 
+@pytest.mark.parametrize("company", [0, 2], ids=["alone", "with others"])
+def test_a_checkpoint_is_recorded_the_same_way_alone_and_with_others(company: int) -> None:
+    @workflow
+    def flow(context: JobContext) -> None: ...
+
+    job, *others = [flow.enqueue() for _ in range(1 + company)]
+    rights = {claim.id: (claim.id, claim.epoch) for claim in Runner(flow).claim()}
+    right = rights[job.pk]
+
+    def record(**values: Any) -> store.Written:
+        """Record a checkpoint of the job, beside one of each other."""
+        made = store.Checkpoint(
+            **{"right": right, "kind": StepKind.STEP, "name": "a", "ordinal": 1, **values}
+        )
+        beside = [checkpoint(rights[other.pk], "b") for other in others]
+        return store.record_for_many(connection, [*beside, made])[-1]
+
+    def rows() -> list[tuple[Any, ...]]:
+        names = ("kind", "name", "ordinal", "status", "error_class", "message", "tries", "child")
+        return list(Step.objects.filter(job=job).order_by("name").values_list(*names))
+
+    pending = record(status=StepStatus.PENDING, tries=2, delay=60.0, error_class="E", message="m")
+    assert (pending.stands, pending.cancel_requested) == (True, False)
+    assert pending.wake_at is not None
+    assert pending.now is not None
+    assert timedelta(seconds=59) < pending.wake_at - pending.now <= timedelta(seconds=60)
+    assert rows() == [("step", "a", 1, "pending", "E", "m", 2, None)]
+    assert job.steps.get().finished_at is None
+    record(status=StepStatus.SUCCEEDED, value="1", took=5.0, undo_name="undo", undo_call="[[],{}]")
+    # What is final is never changed.
+    assert record(status=StepStatus.FAILED, error_class="F").stands
+    assert rows() == [("step", "a", 1, "succeeded", "", "", 0, None)]
+    moment = pending.now + timedelta(hours=1)
+    again = record(name="z", status=StepStatus.SUCCEEDED, value="2", wake_at=moment, child=job.pk)
+    assert again.wake_at == moment
+    assert rows()[1] == ("step", "z", 1, "succeeded", "", "", 0, job.pk)
+    job.cancel()
+    assert record(name="y", status=StepStatus.SUCCEEDED).cancel_requested
+    right = (right[0], right[1] - 1)
+    assert not record(name="x", status=StepStatus.SUCCEEDED).stands
+    assert [row[1] for row in rows()] == ["a", "y", "z"]
+
+
 @pytest.mark.usefixtures("committed")
 @pytest.mark.django_db(transaction=True)
 def test_a_checkpoint_that_the_database_refuses_fails_its_own_run_only() -> None:
