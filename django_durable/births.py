@@ -51,7 +51,8 @@ def start_many(
             context.journal.keep(StepKind.CHILD, names[place], child.known)
         made = {child.known.child for child in births if child.created}
     ids = [found.child for found in known if found is not None]
-    jobs = {job.pk: job for job in Job.all_objects.filter(pk__in=ids)}
+    with context.connected_for(len(ids)):
+        jobs = {job.pk: job for job in Job.all_objects.filter(pk__in=ids)}
     for pk, job in jobs.items():
         job.created = pk in made
     if made:

@@ -43,6 +43,7 @@ Telling = Callable[["JobContext", Sequence[signals.CheckpointKey]], None]
 _logger = logging.getLogger("django_durable.job")
 _nowhere = logging.getLogger("django_durable.replay")
 _nowhere.disabled = True
+FEW = 10
 
 
 class JobContext:
@@ -370,6 +371,10 @@ class JobContext:
                 yield
             finally:
                 self._is_guest = False
+
+    def connected_for(self, jobs: int) -> AbstractContextManager[None]:
+        """Do as `connected` to read so many jobs; those of many would keep others waiting."""
+        return self.connected() if jobs <= FEW else nullcontext()
 
     def record(self, *checkpoints: Checkpoint) -> Written:
         """Record checkpoints; ends the run if its claim is lost."""

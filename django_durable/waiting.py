@@ -173,7 +173,8 @@ def gather(context: JobContext, jobs: Sequence[Job], *, return_exceptions: bool)
         # Before the look, so that what it finds is there for every later run, too.
         held = store.hold_awaited(store.connection(), context.right[0], foreign)
         _refuse_gone(job for job in foreign if job not in held)
-    ended = _ended(ids)
+    with context.connected_for(len(ids)):
+        ended = _ended(ids)
     while len(ended) < len(set(ids)):
         _refuse_ancestors(context, ids)
         waiting = [job for job in dict.fromkeys(ids) if job not in ended]

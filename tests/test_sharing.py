@@ -174,6 +174,47 @@ def test_a_wait_costs_no_connection(recorder: Recorder) -> None:
     assert job.steps.get().value == 7
 
 
+@workflow(name="sharing.parent")
+def parent(context: JobContext) -> Any:
+    context.now("now")
+    context.check_cancelled()
+    context.sleep("zero", timedelta(0))
+    context.progress(1)
+    return context.call("child", flow)
+
+
+def test_the_verbs_of_a_resumed_parent_cost_no_connection(recorder: Recorder) -> None:
+    record(recorder, take(), "the recorder connects")
+    job = parent.enqueue()
+    first = context_of(recorder, Runner(parent).take())
+    in_thread(lambda: run(first))
+    Runner(flow).run()
+    resumed = context_of(recorder, Runner(parent).take())
+    outcome, has_connected = in_thread(lambda: run(resumed))
+    assert isinstance(outcome, Success)
+    assert (outcome.result, has_connected) == ("null", False)
+    job.refresh_from_db()
+    assert job.progress == {"done": 1, "total": None, "message": ""}
+
+
+@workflow(name="sharing.sleeper")
+def sleeper(context: JobContext) -> None:
+    context.check_cancelled()
+    context.progress(1)
+    context.now("now")
+    context.sleep("long", timedelta(hours=1))
+
+
+def test_a_sleep_costs_no_connection(recorder: Recorder) -> None:
+    record(recorder, take(), "the recorder connects")
+    job = sleeper.enqueue()
+    context = context_of(recorder, Runner(sleeper).take())
+    assert in_thread(lambda: run(context)) == (ParkedRun(context.right), False)
+    job.refresh_from_db()
+    assert job.status == Job.Status.WAITING
+    assert job.progress["done"] == 1
+
+
 @pytest.mark.parametrize("how", ["closed by the server", "away", "busy", "not open yet"])
 def test_a_wait_connects_itself_where_the_connection_is(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch, how: str
