@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -390,3 +392,25 @@ def test_large_checkpoints_are_not_written_all_at_once(
     while desk.recorder._tickets:
         desk.step()
     assert sizes == [2, 1]
+
+
+def test_ends_wait_a_moment_beside_steps_and_never_longer(desk: Desk) -> None:
+    """A commit for each end, between those of the steps, would be most of the commits."""
+    desk.put()
+    run = desk.run_of(1)
+    step = Checkpoint(run.right, StepKind.STEP, "charge", 0, StepStatus.SUCCEEDED, value="1")
+    ticket = recorder.Ticket([step])
+    desk.recorder._tickets.append(ticket)
+
+    left = desk.step()
+
+    assert ticket.answered
+    assert left is not None
+    assert 0 < left <= recorder.ENDS_WAIT
+    assert {status for status, _attempts in desk.ends()} == {"RUNNING"}
+    desk.recorder._ends_due_at = 0.0
+    desk.recorder._tickets.append(recorder.Ticket([replace(step, name="ship")]))
+    desk.step()
+    assert desk.ends() == ALL
+    # With no step beside them they wait for nothing.
+    assert desk.recorder._ends_due_at == math.inf

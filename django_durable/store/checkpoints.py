@@ -15,8 +15,6 @@ from django_durable.choices import StepKind, StepStatus
 from django_durable.store.base import atomic, rows
 from django_durable.store.recording import Right
 
-EMPTY = (None, "")
-
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -61,8 +59,11 @@ class Checkpoint:
 
     def as_row(self) -> dict[str, Any]:
         """Return what the statement reads that records several, of which the rest is NULL."""
-        row = {name: value for name, value in self.as_params().items() if value not in EMPTY}
+        row = {name: value for name, value in self.as_params().items() if value}
         row["job"] = self.right[0].hex
+        row["ordinal"] = self.ordinal
+        if self.delay is not None:
+            row["delay"] = self.delay
         if self.wake_at is not None:
             row["wake_at"] = self.wake_at.isoformat()
         if self.child is not None:

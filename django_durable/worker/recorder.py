@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -32,6 +33,7 @@ BATCH = 500
 # server refuses a quarter of a gigabyte, as it would again and again.
 LARGEST = 32 << 20
 AGAIN_AFTER = 1.0
+ENDS_WAIT = 0.003
 # What only the claim's own worker records; a loss or a timeout may have been written in its place.
 OWN = (AttemptOutcome.FAILED, AttemptOutcome.CANCELLED)
 Pending = tuple[Run, Outcome]
@@ -140,6 +142,7 @@ class Recorder:
         self._notified_at = 0.0
         self._shared = SharedConnection()
         self._last_batch = 0
+        self._ends_due_at = math.inf
         self.loop = Loop("recorder", self._step)
 
     def put(self, run: Run, outcome: Outcome) -> None:
@@ -214,6 +217,9 @@ class Recorder:
     def _write_waiting(self) -> float | None:
         if self._tickets:
             self._write_tickets(store.connection())
+            if self._pending and (left := self._patience_left()) > 0:
+                return left
+        self._ends_due_at = math.inf
         if self._unwritten and time.monotonic() >= self._again_at:
             self._pending.extend(self._unwritten)
             self._unwritten.clear()
@@ -231,6 +237,16 @@ class Recorder:
             again_in = max(self._again_at - time.monotonic(), 0)
             return again_in if pause is None else min(pause, again_in)
         return pause
+
+    def _patience_left(self) -> float:
+        """Return how long ends may still wait for company, while steps keep the recorder busy.
+
+        Nobody waits for an end as a run does for its step, and a commit for each would be most of
+        the commits.
+        """
+        now = time.monotonic()
+        self._ends_due_at = min(self._ends_due_at, now + ENDS_WAIT)
+        return self._ends_due_at - now
 
     def _write(self, batch: list[Pending]) -> None:
         """Write a batch; what one item can't be written for must not stop the others."""
