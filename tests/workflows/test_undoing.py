@@ -75,6 +75,22 @@ def shop(context: JobContext, end: str) -> str:
     return "done"
 
 
+@step(max_attempts=3, backoff=AT_ONCE, compensate=take_back)
+def insist(name: str) -> str:
+    """Buy something, however often that takes."""
+    if resisting.pop(name, None):
+        raise FlakyError(name)
+    return f"receipt of {name}"
+
+
+@workflow(name="undoing.stubborn")
+def stubborn(context: JobContext) -> None:
+    """Buy two things that may resist, and die."""
+    context.step("bread", insist, "bread")
+    context.atomic_step("milk", insist, "milk")
+    raise PermanentFailure("refused")
+
+
 def undo_of(job: Job) -> Job:
     """Return the undo job of a job."""
     undo: Job = Job.all_objects.get(metadata__undo=str(job.pk), parent=job)
@@ -121,6 +137,15 @@ def test_a_death_is_final_at_once_and_taken_back_in_reverse_order(end: str, reas
     assert checkpoints(undo) == BOTH
     assert fresh(job).status == "DEAD"
     assert not Job.all_objects.filter(metadata__undo=str(undo.pk)).exists()
+
+
+@pytest.mark.parametrize("name", ["bread", "milk"])
+def test_a_step_that_succeeded_at_a_later_try_is_taken_back_too(name: str) -> None:
+    resisting[name] = (1, FlakyError)
+    job = stubborn.enqueue()
+    go(stubborn)
+    assert fresh(job).status == "DEAD"
+    assert taken == [("receipt of milk", "milk", 0), ("receipt of bread", "bread", 0)]
 
 
 def test_a_lost_last_attempt_is_taken_back_too() -> None:
