@@ -14,7 +14,7 @@ from django.db import connections
 from django_durable import notifications
 from django_durable.choices import JobStatus
 from django_durable.conf import conf
-from django_durable.current import current_context
+from django_durable.current import current
 from django_durable.durations import seconds
 from django_durable.exceptions import JobCancelled, JobFailed, PayloadDecodeError
 from django_durable.fields import Undecodable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def wait(job: Job, timeout: float | timedelta | None) -> Any:
     """Return the value of the job once it has ended; see `Job.result`."""
-    context = current_context()
+    context = current.get()
     if context is not None and timeout is None:
         return context.gather([job])[0]
     limit = seconds(timeout)
@@ -52,7 +52,7 @@ def wait(job: Job, timeout: float | timedelta | None) -> Any:
 
 async def await_(job: Job, timeout: float | timedelta | None) -> Any:
     """Do what `wait` does in a thread of its own, so that the loop and other waits go on."""
-    context = current_context()
+    context = current.get()
     if context is not None and timeout is None:
         return (await context.agather([job]))[0]
     found, value = await sync_to_async(outcome_of)(job)

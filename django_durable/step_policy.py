@@ -76,11 +76,6 @@ def policy_by_name(name: str) -> StepPolicy | None:
     return _by_name.get(name)
 
 
-def in_step() -> bool:
-    """Tell whether this is the inside of a step."""
-    return _in_step.get()
-
-
 def refuse_in_step() -> None:
     """Raise `DurableError` inside a step."""
     if _in_step.get():

@@ -726,6 +726,26 @@ def test_a_verb_inside_an_open_atomic_is_refused(verb: str) -> None:
     assert checkpoints(job) == []
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_result_without_a_timeout_is_refused_in_a_step_like_the_other_waits(
+    is_async: bool,
+) -> None:
+    @workflow
+    def flow(context: JobContext) -> None:
+        def ask() -> None:
+            context.job.result()
+
+        async def aask() -> None:
+            await context.job.aresult()
+
+        with pytest.raises(DurableError, match="a step can't use the verbs"):
+            context.step("ask", aask if is_async else ask)
+
+    job = flow.enqueue()
+    go(flow)
+    assert value_of(job) is None
+
+
 def test_result_of_another_job_in_a_step_does_not_park_but_waits() -> None:
     @workflow
     def other(context: JobContext) -> int:
