@@ -1,13 +1,14 @@
 """What the rows tell of jobs, queues and workers, judged by the database's clock."""
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection
 from django.utils import timezone
 
-from django_durable import job, workflow
+from django_durable import PermanentFailure, job, step, workflow
 from django_durable.choices import AttemptOutcome
 from django_durable.inspection import (
     blocked_on,
@@ -23,7 +24,7 @@ from django_durable.inspection import (
 )
 from django_durable.models import Attempt, Job, Queue, Worker
 from tests.by_hand import Hand, bear, beat, job_of, silence
-from tests.workflows.driving import AT_ONCE, go_one
+from tests.workflows.driving import AT_ONCE, go, go_one
 
 pytestmark = pytest.mark.django_db
 
@@ -92,6 +93,28 @@ def winding(context):
     context.step("one", str, 1)
     context.start("kid", plain)
     context.sleep("night", HOUR)
+
+
+@job(name="inspected.broken", queue_name="inspected")
+def broken():
+    """Die."""
+    raise PermanentFailure("broken")
+
+
+@step(max_attempts=1)
+def try_once():
+    """Fail for good."""
+    raise ValueError("the secret")
+
+
+@workflow(name="inspected.gathering", queue_name="inspected")
+def gathering(context):
+    """Wait for two children, and die of a step that fails."""
+    children = [context.start("good", plain), context.start("bad", broken)]
+    context.gather(children, return_exceptions=True)
+    with suppress(ValueError):
+        context.step("tried", try_once)
+    raise PermanentFailure("the secret")
 
 
 @pytest.fixture
@@ -543,6 +566,15 @@ class TestTimeline:
         assert entries == sorted(entries, key=lambda entry: entry.at)
         return [(entry.event, re.sub(r"[0-9a-f-]{36}", "<id>", entry.text)) for entry in entries]
 
+    def story_without_numbers(self, job, **options):
+        """Return the story without durations and moments."""
+        times = re.compile(r"[0-9.]+ s(?=$|:)|until [0-9: -]+UTC")
+        replace = {"u": "until <time>"}
+        return [
+            (event, times.sub(lambda found: replace.get(found[0][0], "<n> s"), text))
+            for event, text in self.story(job, **options)
+        ]
+
     def test_a_success(self, hand):
         job = plain.enqueue()
         assert self.story(job) == [("enqueued", "enqueued")]
@@ -634,18 +666,38 @@ class TestTimeline:
         Job.objects.filter(pk=job.pk).update(due_at=timezone.now() - HOUR)
         job.steps.filter(kind="sleep").update(wake_at=timezone.now() - HOUR)
         go_one(winding)
-        assert [
-            (event, re.sub(r"[0-9.]+ s$", "<n> s", text)) for event, text in self.story(job)
-        ] == [
+        assert self.story_without_numbers(job) == [
             ("enqueued", "enqueued"),
             ("started", "attempt 1 taken by worker runner"),
             ("failed", "attempt 1 failed: ValueError: the first time"),
             ("step_succeeded", "step 'one' succeeded after <n> s"),
             ("child_made", "child 'kid' made (job <id>)"),
+            ("waiting", "sleep 'night' waits until <time>"),
             ("resumed", "attempt 2 resumed by worker runner"),
             ("step_succeeded", "sleep 'night' succeeded after <n> s"),
             ("succeeded", "succeeded"),
         ]
+
+    def test_the_ends_of_children_tell_what_woke_it(self):
+        job = gathering.enqueue()
+        go(gathering, plain, broken)
+        assert [entry for entry in self.story(job) if "child" in entry[0]] == [
+            ("child_made", "child 'good' made (job <id>)"),
+            ("child_made", "child 'bad' made (job <id>)"),
+            ("child_ended", "child 'good' succeeded"),
+            ("child_ended", "child 'bad' died"),
+        ]
+
+    def test_messages_can_be_left_out(self):
+        job = gathering.enqueue()
+        go(gathering, plain, broken)
+        told = [text for _event, text in self.story_without_numbers(job)]
+        assert "step 'tried' failed after <n> s: ValueError: the secret" in told
+        assert "attempt 1 failed: PermanentFailure: the secret" in told
+        hidden = [text for _event, text in self.story_without_numbers(job, messages=False)]
+        assert "step 'tried' failed after <n> s: ValueError" in hidden
+        assert "attempt 1 failed: PermanentFailure" in hidden
+        assert "secret" not in str(hidden)
 
     def test_of_many_attempts_the_last_ones_are_told(self, hand):
         job = plain.using(max_attempts=None).enqueue()

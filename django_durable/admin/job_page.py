@@ -6,6 +6,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
+from django_durable import inspection
 from django_durable.admin import display
 from django_durable.admin.attempts import error_texts
 from django_durable.admin.base import ReadOnlyAdmin
@@ -18,6 +19,7 @@ MAX_ATTEMPTS = 20
 MAX_CHILDREN = 50
 MAX_STEPS = 100
 MAX_SIGNALS = 50
+MAX_MOMENTS = 200
 MAX_VALUE = 500
 MAX_MESSAGE = 2000
 MAX_TRACEBACK = 8000
@@ -37,6 +39,7 @@ def related(model_admin: ReadOnlyAdmin, request: HttpRequest, job: Job) -> dict[
         **_steps(site, job, seen),
         **_signals(job, seen),
         **_children(site, job),
+        **_timeline(job, seen),
     }
 
 
@@ -148,6 +151,15 @@ def _children(site: Any, job: Job) -> dict[str, Any]:
         "children": shown,
         "more_children": _list_url(site, Job, parent=job.pk) if more else "",
     }
+
+
+def _timeline(job: Job, seen: bool) -> dict[str, Any]:
+    moments = inspection.timeline(job, MAX_ATTEMPTS, messages=seen)
+    shown = [
+        {"at": display.time(moment.at), "text": _short(moment.text)}
+        for moment in moments[-MAX_MOMENTS:]
+    ]
+    return {"timeline": shown, "more_moments": MAX_MOMENTS if len(moments) > MAX_MOMENTS else 0}
 
 
 def _list_url(site: Any, model: Any, **filters: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from django.db.models import OuterRef, Subquery
@@ -24,6 +25,14 @@ ENDINGS: dict[str, str] = {
     AttemptOutcome.TIMED_OUT: "timed out",
     AttemptOutcome.LOST: "was lost",
     AttemptOutcome.CANCELLED: "was cancelled",
+}
+
+# What waits for something that comes from outside of the run.
+WAITS = frozenset({StepKind.SLEEP, StepKind.SIGNAL})
+CHILD_ENDINGS: dict[str, str] = {
+    JobStatus.SUCCESSFUL: "succeeded",
+    JobStatus.DEAD: "died",
+    JobStatus.CANCELLED: "was cancelled",
 }
 
 
@@ -48,14 +57,18 @@ def with_errors(jobs: JobQuerySet) -> JobQuerySet:
     )
 
 
-def timeline(job: Job, limit: int = 100) -> list[Entry]:
-    """Return what happened to the job, oldest first, with its last `limit` failed attempts."""
+def timeline(job: Job, limit: int = 100, *, messages: bool = True) -> list[Entry]:
+    """Return what happened to the job, oldest first, with its last `limit` failed attempts.
+
+    Without `messages`, the messages of errors are left out, but not their classes.
+    """
     steps = list(job.steps.order_by("ordinal").defer("value", "undo_call")[:MOST_STEPS])
     entries = [
         *_birth(job),
         *_rejections(job),
-        *_attempts(job, steps, limit),
-        *map(_step, steps),
+        *_attempts(job, steps, limit, messages=messages),
+        *chain.from_iterable(_step(step, messages=messages) for step in steps),
+        *_children(steps),
         *_signals(job),
         *_end(job),
     ]
@@ -78,7 +91,7 @@ def _rejections(job: Job) -> Iterator[Entry]:
         yield Entry(job.claimed_at, "rejected", f"rejected {times} so far")
 
 
-def _attempts(job: Job, steps: Sequence[Step], limit: int) -> Iterator[Entry]:
+def _attempts(job: Job, steps: Sequence[Step], limit: int, *, messages: bool) -> Iterator[Entry]:
     failed = list(Attempt.objects.filter(job=job).order_by("-number")[: limit + 1])
     before = job.enqueued_at
     if len(failed) > limit:
@@ -91,7 +104,7 @@ def _attempts(job: Job, steps: Sequence[Step], limit: int) -> Iterator[Entry]:
                 job, steps, before, attempt.started_at, attempt.number, attempt.worker
             )
         before = attempt.finished_at
-        error = ": ".join(part for part in (attempt.error_class, attempt.message) if part)
+        error = _error(attempt, messages=messages)
         ending = f"attempt {attempt.number} {ENDINGS[attempt.outcome]}"
         yield Entry(before, attempt.outcome, f"{ending}: {error}" if error else ending)
     # The latest attempt has a row of its own only once it has failed.
@@ -132,18 +145,36 @@ def _claims(
         yield Entry(at, "started", f"attempt {number} taken{by}")
 
 
-def _step(step: Step) -> Entry:
+def _error(failed: Attempt | Step, *, messages: bool) -> str:
+    parts = (failed.error_class, failed.message if messages else "")
+    return ": ".join(part for part in parts if part)
+
+
+def _step(step: Step, *, messages: bool) -> Iterator[Entry]:
     what = f"{step.kind} {step.name!r}"
-    if step.finished_at is None:
+    if step.finished_at is None or (step.kind in WAITS and step.finished_at > step.started_at):
         until = f" until {step.wake_at:%Y-%m-%d %H:%M:%S} UTC" if step.wake_at else ""
-        return Entry(step.started_at, "waiting", f"{what} waits{until}")
+        yield Entry(step.started_at, "waiting", f"{what} waits{until}")
+    if step.finished_at is None:
+        return
     if step.kind == StepKind.CHILD:
         job = f" (job {step.child_id})" if step.child_id else ""
-        return Entry(step.finished_at, "child_made", f"{what} made{job}")
+        yield Entry(step.finished_at, "child_made", f"{what} made{job}")
+        return
     took = (step.finished_at - step.started_at).total_seconds()
-    error = f": {step.error_class}: {step.message}" if step.error_class else ""
-    text = f"{what} {step.status} after {took:.3f} s{error}"
-    return Entry(step.finished_at, f"step_{step.status}", text)
+    error = _error(step, messages=messages)
+    text = f"{what} {step.status} after {took:.3f} s"
+    yield Entry(step.finished_at, f"step_{step.status}", f"{text}: {error}" if error else text)
+
+
+def _children(steps: Sequence[Step]) -> Iterator[Entry]:
+    """Tell of the ends of children, which are what a job that waits for them is woken by."""
+    names = {step.child_id: step.name for step in steps if step.child_id is not None}
+    ended = Job.all_objects.filter(pk__in=names, finished_at__isnull=False)
+    for child in ended.order_by("finished_at", "pk").only("status", "finished_at"):
+        if child.finished_at is not None:
+            text = f"child {names[child.pk]!r} {CHILD_ENDINGS[child.status]}"
+            yield Entry(child.finished_at, "child_ended", text)
 
 
 def _signals(job: Job) -> Iterator[Entry]:

@@ -133,6 +133,27 @@ def test_only_the_first_children_are_on_the_page(root, monkeypatch):
     assert f"?parent={claim.id}" in page
 
 
+def test_the_timeline_tells_what_happened_oldest_first(root):
+    page = page_of(root, dead(message="declined twice"))
+    timeline = page[page.index("durable-timeline") :]
+    moments = [
+        "enqueued",
+        "attempt 1 taken by worker hand",
+        "DeclinedError: declined twice",
+        "dead",
+    ]
+    places = [timeline.index(text) for text in moments]
+    assert places == sorted(places)
+
+
+def test_of_a_long_timeline_the_latest_moments_are_shown(root, monkeypatch):
+    monkeypatch.setattr(job_page, "MAX_MOMENTS", 2)
+    page = page_of(root, dead())
+    timeline = page[page.index("durable-timeline") :]
+    assert "Only the latest 2 are shown" in timeline
+    assert ("taken by" in timeline, "failed" in timeline) == (False, True)
+
+
 def test_a_waiting_job_says_what_it_waits_for(root):
     assert "no live worker serves it" in page_of(root, charge.enqueue())
     assert "scheduled until" in page_of(root, delayed())
