@@ -120,6 +120,8 @@ class Job(models.Model):
     depth = models.SmallIntegerField(_("depth"), default=0, db_default=0)
     idempotency_key = models.CharField(_("idempotency key"), max_length=500, null=True, blank=True)
     delivery_id = models.UUIDField(null=True, blank=True)
+    # The id of the job that a fork was made from, which may be gone by now.
+    forked_from = models.UUIDField(_("forked from"), null=True, blank=True)
     concurrency_key = models.TextField(_("concurrency key"), null=True, blank=True)
     # A hash of the key, of fixed size in an index entry; set by the same trigger.
     key_hash = models.BigIntegerField(null=True, editable=False)

@@ -334,6 +334,8 @@ class TestShow:
         ]
         assert document["blocked_on"] == "waiting for 1 job (commanded.send)"
         assert durable("show", str(child))["parent"] == str(claim.id)
+        fork = Job.objects.get(pk=child).fork()
+        assert durable("show", str(fork.pk))["forked_from"] == str(child)
         assert "Children, 1" in text("show", str(claim.id))
 
     def test_a_result_is_shown_also_when_it_is_none(self, hand):

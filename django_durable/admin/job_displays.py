@@ -138,6 +138,10 @@ class JobDisplays:
             return _("a job that is gone")
         return self._job_link(letter.replayed_as_id)
 
+    @admin.display(description=_("forked from"))
+    def forked_from_link(self, obj: Job) -> str:
+        return self._job_link(obj.forked_from)
+
     def _job_link(self, pk: object) -> str:
         return display.EMPTY if pk is None else display.link(self.admin_site, Job, pk)
 

@@ -48,6 +48,8 @@ def sections(job: Job | None) -> Iterator[tuple[Any, list[Any]]]:
         yield _("Cancellation"), [requested, "cancel_reason_text"]
     yield _("Tree"), [("parent_link", "root_link", "depth")]
     yield _("Replay"), [("replay_of_link", "replayed_as_link", "delivery_key")]
+    if job is None or job.forked_from is not None:
+        yield _("Fork"), ["forked_from_link"]
     yield (
         _("Options"),
         [

@@ -78,10 +78,12 @@ def timeline(job: Job, limit: int = 100, *, messages: bool = True) -> list[Entry
 
 def _birth(job: Job) -> Iterator[Entry]:
     letter = DeadLetter.all_objects.filter(replayed_as=job.pk).first()
-    if letter is None:
-        yield Entry(job.enqueued_at, "enqueued", "enqueued")
-    else:
-        yield Entry(job.enqueued_at, "enqueued", f"enqueued as the replay of {letter.job_id}")
+    source = ""
+    if letter is not None:
+        source = f" as the replay of {letter.job_id}"
+    elif job.forked_from is not None:
+        source = f" as a fork of {job.forked_from}"
+    yield Entry(job.enqueued_at, "enqueued", f"enqueued{source}")
 
 
 def _rejections(job: Job) -> Iterator[Entry]:

@@ -116,6 +116,14 @@ def test_a_dead_job_and_its_replay_link_to_each_other(root):
     assert url("change", job.pk) in letter
 
 
+def test_a_fork_links_to_what_it_is_like(root):
+    job = dead()
+    assert "Forked from" not in page_of(root, job)
+    page = page_of(root, job.fork())
+    assert "Forked from" in page
+    assert url("change", job.pk) in page
+
+
 def test_a_tree_is_linked_up_and_down(root):
     parent, child = family()
     assert url("change", child.pk) in page_of(root, parent)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from django_durable import JobContext, PermanentFailure, workflow
+from django_durable.inspection import timeline
 from django_durable.jobtypes import registry
 from django_durable.models import Job
 from tests.workflows.driving import (
@@ -317,6 +318,13 @@ def test_a_fork_starts_afresh_and_leaves_the_old_job_and_its_key_alone(
     assert dead.dead_letter is not None
     dead.dead_letter.refresh_from_db()
     assert dead.dead_letter.replayed_as is None
+
+
+def test_a_fork_names_the_job_that_it_is_like(dead: Job) -> None:
+    new = dead.fork()
+    assert (new.forked_from, fresh(dead).forked_from) == (dead.pk, None)
+    assert timeline(new)[0].text == f"enqueued as a fork of {dead.pk}"
+    assert fresh(new.fork(from_step=None)).forked_from == new.pk
 
 
 def test_a_fork_from_a_step_has_what_was_earned_before_it(dead: Job, calls: list[str]) -> None:

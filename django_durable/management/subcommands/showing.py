@@ -85,6 +85,7 @@ def _details(job: Job) -> dict[str, Any]:
         "cancel_requested_at": job.cancel_requested_at,
         "cancel_reason": job.cancel_reason,
         "progress": job.progress,
+        "forked_from": job.forked_from,
         "parent": job.parent_id,
         "root": job.root_id,
         "depth": job.depth,
@@ -173,6 +174,7 @@ def _summary_fields(document: dict[str, Any]) -> dict[str, str]:
         "Requires": document["requires"] or "",
         "Metadata": json.dumps(document["metadata"]) if document["metadata"] else "",
         "Progress": json.dumps(document["progress"]) if document["progress"] else "",
+        "Forked from": str(document["forked_from"] or ""),
         "Parent": str(document["parent"] or ""),
         "Error": error_text(document),
     }
