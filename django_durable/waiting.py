@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django_durable import payloads, store
+from django_durable.backoff import LONGEST
 from django_durable.choices import FINISHED, StepKind, StepStatus
 from django_durable.durations import seconds
 from django_durable.exceptions import (
@@ -76,10 +77,15 @@ def _settle(
 
 def _checked(until: timedelta | datetime) -> tuple[datetime | None, float | None]:
     if isinstance(until, timedelta):
+        if until > LONGEST:
+            raise ValueError(f"a sleep takes at most {LONGEST.days} days, not {until!r}")
         return None, until.total_seconds()
     if not isinstance(until, datetime) or until.utcoffset() is None:  # type: ignore[redundant-expr]
         raise ValueError(f"sleep takes a timedelta or an aware datetime, not {until!r}")
-    return until, None
+    try:
+        return until.astimezone(UTC), None
+    except OverflowError:
+        raise ValueError(f"sleep takes the years 1 to 9999 in UTC, not {until!r}") from None
 
 
 def wait_for_signal(
@@ -89,6 +95,8 @@ def wait_for_signal(
     limit = seconds(timeout)
     if limit is not None and limit < 0:
         raise ValueError(f"timeout must not be negative: {timeout!r}")
+    if limit is not None and limit > LONGEST.total_seconds():
+        raise ValueError(f"timeout must be at most {LONGEST.days} days: {timeout!r}")
     wanted = name if signal is None else signal
     check_name(wanted, "a signal")
     known = context.enter(StepKind.SIGNAL, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -82,7 +82,15 @@ def test_a_sleep_until_an_aware_moment_ends_then(advance: Any) -> None:
     assert value_of(job) == "awake"
 
 
-@pytest.mark.parametrize("until", [datetime(2030, 1, 1), 5, None, "1h"])  # noqa: DTZ001
+@pytest.mark.parametrize(
+    "until",
+    [
+        *(datetime(2030, 1, 1), 5, None, "1h"),  # noqa: DTZ001
+        # Moments that come back from the database as no datetime.
+        *(timedelta.max, timedelta(days=3_000_000)),
+        datetime.max.replace(tzinfo=timezone(-HOUR)),
+    ],
+)
 def test_a_sleep_until_no_moment_is_a_value_error(until: Any) -> None:
     @workflow
     def flow(context: JobContext) -> None:
@@ -413,8 +421,8 @@ def test_a_timeout_of_zero_looks_once(timeout: Any) -> None:
     assert value_of(sent) == 1
 
 
-@pytest.mark.parametrize("timeout", [-1, -0.5, timedelta(seconds=-1)])
-def test_a_negative_timeout_is_a_value_error(timeout: Any) -> None:
+@pytest.mark.parametrize("timeout", [-1, -0.5, timedelta(seconds=-1), timedelta.max, 3e11])
+def test_a_timeout_that_is_negative_or_without_end_is_a_value_error(timeout: Any) -> None:
     @workflow
     def flow(context: JobContext) -> None:
         with pytest.raises(ValueError):
