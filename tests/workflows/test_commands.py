@@ -204,6 +204,39 @@ def test_a_checkpoint_of_another_kind_is_found() -> None:
 
 
 @pytest.mark.usefixtures("parked")
+def test_a_wait_under_way_that_is_of_another_kind_now_is_found() -> None:
+    def new(context: JobContext) -> None:
+        context.step("a", called.append, "a")
+        context.step("b", called.append, "b")
+        context.wait_for_signal("night")
+
+    deploy(new)
+    assert check() == ([("other_kind", "sleep", "night")], 1)
+
+
+@pytest.mark.usefixtures("parked")
+def test_a_wait_under_way_that_is_gone_is_not_reached() -> None:
+    def new(context: JobContext) -> None:
+        context.step("a", called.append, "a")
+        context.step("b", called.append, "b")
+
+    deploy(new)
+    assert check() == ([("not_reached", "sleep", "night")], 1)
+
+
+@pytest.mark.usefixtures("parked")
+def test_a_wait_under_way_may_come_after_a_step_that_is_new() -> None:
+    def new(context: JobContext) -> None:
+        context.step("a", called.append, "a")
+        context.step("b", called.append, "b")
+        context.step("new", called.append, "new")
+        context.sleep("night", HOUR)
+
+    deploy(new)
+    assert check() == ([], 0)
+
+
+@pytest.mark.usefixtures("parked")
 def test_code_that_fails_where_its_history_did_not_is_found() -> None:
     def new(context: JobContext) -> None:
         context.step("a", called.append, "a")
