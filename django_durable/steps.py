@@ -57,6 +57,7 @@ class StepRun:
         self.policy = policy_of(func)
         self.known: Known | None = None
         self.started = 0.0
+        self.undo: dict[str, Any] = {}
 
     def enter(self) -> bool:
         """Reach the checkpoint; return whether it is recorded."""
@@ -79,7 +80,7 @@ class StepRun:
 
     def call(self) -> Any:
         """Call the function once."""
-        self.started = time.monotonic()
+        self._begin()
         func = self.func
         if inspect.iscoroutinefunction(func):
             func = async_to_sync(self._in_time)
@@ -95,16 +96,17 @@ class StepRun:
             value, where=f"the value of step {self.name!r}", limit=conf.max_payload
         )
         faults.reach("before_step_record")
-        self._write(StepStatus.SUCCEEDED, value=text, **self._undo())
+        self._write(StepStatus.SUCCEEDED, value=text, **self.undo)
         return payloads.decode(text)
 
-    def _undo(self) -> dict[str, Any]:
-        if self.policy.compensate is None:
-            return {}
-        call = payloads.encode(
-            (list(self.args), self.kwargs), where=f"the call of step {self.name!r}", limit=None
-        )
-        return {"undo_name": self.policy.name, "undo_call": call}
+    def _begin(self) -> None:
+        """Note what would take the step back, before it is done: not all can be stored."""
+        if self.policy.compensate is not None and not self.undo:
+            call = payloads.encode(
+                (list(self.args), self.kwargs), where=f"the call of step {self.name!r}", limit=None
+            )
+            self.undo = {"undo_name": self.policy.name, "undo_call": call}
+        self.started = time.monotonic()
 
     def fail(self, error: Exception) -> None:
         """Record what the error means and return, if the step is to be tried again; else raise."""
@@ -203,7 +205,7 @@ class StepRun:
                 return value
 
     async def _acall(self) -> Any:
-        self.started = time.monotonic()
+        self._begin()
         with inside_step():
             if not inspect.iscoroutinefunction(self.func):
                 return await in_thread(self.func)(*self.args, **self.kwargs)

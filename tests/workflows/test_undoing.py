@@ -148,6 +148,55 @@ def test_a_step_that_succeeded_at_a_later_try_is_taken_back_too(name: str) -> No
     assert taken == [("receipt of milk", "milk", 0), ("receipt of bread", "bread", 0)]
 
 
+bought: list[Any] = []
+
+
+def give_up(receipt: str, items: Any) -> None:
+    """Take a whole list back."""
+    taken.append((receipt, items))
+
+
+@step(compensate=give_up)
+def use_up(items: Any) -> str:
+    """Buy what is listed, and strike it off the list."""
+    bought.append(list(items))
+    items.clear()
+    return "receipt"
+
+
+@pytest.mark.parametrize("verb", ["step", "atomic_step", "astep"])
+def test_a_compensation_gets_the_arguments_as_they_were_before_the_call(verb: str) -> None:
+    if verb == "astep":
+
+        @workflow
+        async def flow(context: JobContext) -> None:
+            await context.astep("buy", use_up, ["bread"])
+            raise PermanentFailure("refused")
+
+    else:
+
+        @workflow
+        def flow(context: JobContext) -> None:
+            getattr(context, verb)("buy", use_up, ["bread"])
+            raise PermanentFailure("refused")
+
+    flow.enqueue()
+    go(flow)
+    assert taken == [("receipt", ["bread"])]
+
+
+def test_what_could_not_be_taken_back_is_not_done() -> None:
+    @workflow
+    def flow(context: JobContext) -> None:
+        context.step("buy", use_up, [object()])
+
+    bought.clear()
+    job = flow.enqueue()
+    go(flow)
+    assert bought == []
+    assert fresh(job).dead_letter.error_class == "PayloadError"
+
+
 def test_a_lost_last_attempt_is_taken_back_too() -> None:
     job = shop.using(max_attempts=1).enqueue("ends")
     context = context_of(Runner(shop).take())
