@@ -31,6 +31,8 @@ LATE_BATCH = 200
 DROP_BATCH = 1000
 # How long a claimer with a backlog waits for half of its slots before it takes fewer.
 GATHER = 0.005
+# So many at a time cost not much more than one.
+FEW = 20
 # When to ask again after others have stood in the way: so soon, then each time twice as late.
 RETRY = 0.01
 FORGET_WORKERS_AFTER = timedelta(days=1)
@@ -123,6 +125,9 @@ class Claimer:
             self._runs.wanted = half if gather > 0 else 1
             return gather if gather > 0 else self._pause(self._options.poll_interval)
         self._runs.wanted = None
+        if self._options.processes == 1:
+            # The rest is claimed while these run; other children would do that anyway.
+            room = min(room, max(half, FEW))
         db = store.connection()
         is_asked = self._options.batch and self._found_nothing
         looked = now >= (self._claims.look_from if is_asked else self._next_look())
