@@ -411,10 +411,6 @@ class Migration(migrations.Migration):
                 ),
                 ("delivery_id", models.UUIDField(blank=True, null=True)),
                 (
-                    "forked_from",
-                    models.UUIDField(blank=True, null=True, verbose_name="forked from"),
-                ),
-                (
                     "concurrency_key",
                     models.TextField(blank=True, null=True, verbose_name="concurrency key"),
                 ),
