@@ -156,7 +156,7 @@ def _update_succeeded(
     db: BaseDatabaseWrapper, successes: Sequence[Success], *, alone: bool
 ) -> tuple[list[Success], list[Success]]:
     """Write what is still claimed; return what that was, and what it was not."""
-    found = rows(
+    ((count, places),) = rows(
         db,
         "record_success",
         alone=alone,
@@ -167,12 +167,11 @@ def _update_succeeded(
         results=literal([quoted(success.result) for success in successes]),
         keeps=literal([_keep_text(success.keep) for success in successes]),
     )
-    if len(found) == len(successes):
+    if count == len(successes):
         return list(successes), []
-    # Places, not ids: to look up a UUID takes longer than all else that is done here.
-    places = {place - 1 for (place,) in found}
-    done = [success for place, success in enumerate(successes) if place in places]
-    missing = [success for place, success in enumerate(successes) if place not in places]
+    written = set(places or [])
+    done = [success for place, success in enumerate(successes, 1) if place in written]
+    missing = [success for place, success in enumerate(successes, 1) if place not in written]
     return done, missing
 
 
