@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from django.core.management.base import CommandError
 from django.db import connections
@@ -15,6 +16,8 @@ from django_durable import inspection, operations
 from django_durable.conf import conf
 from django_durable.worker.loops import OUTAGE, Outage, logger
 from django_durable.worker.options import WorkerOptions
+
+T = TypeVar("T")
 
 # What a server says that refuses connections for now; any other refusal is final.
 FOR_NOW = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots")
@@ -51,11 +54,10 @@ def _stop(*_: object) -> None:
     raise _Stopped
 
 
-def wait_for_database(options: WorkerOptions) -> str:
+def wait_for_database() -> str:
     """Wait until the database answers and return its version.
 
-    Raises `CommandError` for SQLite, a wrong password, a missing database, missing migrations and
-    a queue that nothing names.
+    Raises `CommandError` for SQLite, a wrong password, a missing database and missing migrations.
     """
     wrapper = connections[conf.database]
     if wrapper.vendor != "postgresql":
@@ -63,18 +65,29 @@ def wait_for_database(options: WorkerOptions) -> str:
             f"The database {conf.database!r} is {wrapper.display_name}; durable jobs need"
             " PostgreSQL. Set DURABLE_DATABASE to an alias that is."
         )
+    return _once_it_answers(lambda: _look(connections[conf.database]))
+
+
+def settle_queues(options: WorkerOptions) -> None:
+    """Refuse the name of a queue that nothing has, by `CommandError`; see that the others last.
+
+    To be called once the settings are checked, which job types read.
+    """
+    _once_it_answers(lambda: _look_at_queues(options))
+
+
+def _once_it_answers(look: Callable[[], T]) -> T:
     outage = Outage("worker")
     while True:
         try:
-            version = _look(connections[conf.database])
-            _look_at_queues(options)
+            found = look()
         except OUTAGE as error:
             if _is_final(error):
                 raise CommandError(f"The database refuses the worker: {_line(error)}") from error
             threading.Event().wait(outage.failed(error))
         else:
             outage.passed()
-            return version
+            return found
 
 
 def _look(wrapper: BaseDatabaseWrapper) -> str:
@@ -90,7 +103,7 @@ def _look(wrapper: BaseDatabaseWrapper) -> str:
 
 
 def _look_at_queues(options: WorkerOptions) -> None:
-    """Refuse the name of a queue that nothing has, and see to it that the others last.
+    """Look for each name.
 
     A queue that only its jobs name is unknown once retention has deleted them; a row keeps its
     name for the next start.
