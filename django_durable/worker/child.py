@@ -182,7 +182,9 @@ class Child:
 
     def _report(self) -> None:
         """Tell the supervisor what it has to know."""
-        if self._options.batch and self._claimer.idle and not self._draining:
+        # What was recorded is told before the batch is said to be over.
+        is_idle = self._claimer.idle and self._announcer.is_idle
+        if self._options.batch and is_idle and not self._draining:
             self._channel.send("idle", droppable=True)
         if not self._draining and not self._replace_asked:
             why = self._recycling.due()
