@@ -43,6 +43,7 @@ Telling = Callable[["JobContext", Sequence[signals.CheckpointKey]], None]
 _logger = logging.getLogger("django_durable.job")
 _nowhere = logging.getLogger("django_durable.replay")
 _nowhere.disabled = True
+# So many jobs are read as fast as one; others wait meanwhile for the connection that is shared.
 FEW = 10
 
 

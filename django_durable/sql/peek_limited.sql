@@ -19,15 +19,7 @@ FROM (
         %(rooms)s::bigint[], %(shares)s::bigint[], %(types)s::text[], %(resumed)s::boolean[]
     ) AS lanes (lane, priority, queue_name, bound, room, share, type_name, resumed)
     CROSS JOIN LATERAL (
-        SELECT j.id, j.due_at
-        FROM durable_job AS j
-        WHERE
-            (j.key_hash IS NULL OR j.key_held) AND j.due_at IS NOT NULL
-            AND (j.lane, j.due_at) >= (lanes.lane, lanes.bound)
-            AND (j.lane, j.due_at)
-            <= (lanes.lane, statement_timestamp() + %(offset)s::interval)
-            AND j.id <> ALL(%(shunned)s::uuid[])
-        ORDER BY j.lane, j.due_at, j.id
+-- include: lane_walk
         LIMIT LEAST(lanes.room, lanes.share, %(reach)s)
     ) AS head
     WHERE NOT EXISTS (

@@ -7,10 +7,7 @@ WITH mine AS MATERIALIZED (
     FOR NO KEY UPDATE
 ),
 written AS (
-    INSERT INTO durable_step AS s (
-        job_id, kind, name, ordinal, status, value, error_class, message, started_at, finished_at,
-        wake_at, tries, child_id, undo_name, undo_call
-    )
+-- include: insert_checkpoint
     SELECT
         mine.id, %(kind)s::text, %(name)s::text, %(ordinal)s::int, %(status)s::text,
         %(value)s::text, %(error_class)s::text, %(message)s::text,

@@ -18,10 +18,7 @@ mine AS MATERIALIZED (
     FOR NO KEY UPDATE
 ),
 written AS (
-    INSERT INTO durable_step AS s (
-        job_id, kind, name, ordinal, status, value, error_class, message, started_at, finished_at,
-        wake_at, tries, child_id, undo_name, undo_call
-    )
+-- include: insert_checkpoint
     SELECT
         mine.id, g.kind, g.name, g.ordinal, g.status, g.value, COALESCE(g.error_class, ''),
         COALESCE(g.message, ''), v.now - make_interval(secs => COALESCE(g.took, 0)),

@@ -59,11 +59,9 @@ class Checkpoint:
 
     def as_row(self) -> dict[str, Any]:
         """Return what the statement reads that records several, of which the rest is NULL."""
-        row = {name: value for name, value in self.as_params().items() if value}
+        given = self.as_params().items()
+        row = {name: value for name, value in given if value is not None and value != ""}
         row["job"] = self.right[0].hex
-        row["ordinal"] = self.ordinal
-        if self.delay is not None:
-            row["delay"] = self.delay
         if self.wake_at is not None:
             row["wake_at"] = self.wake_at.isoformat()
         if self.child is not None:

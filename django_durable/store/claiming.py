@@ -96,7 +96,6 @@ class Claims:
         self._forget_at = 0.0
         self._bounds: dict[int, datetime] = {}
         self._full_look_at = 0.0
-        self._wants_bounds = False
         self._rest_until = 0.0
         # Of very many lanes only those are looked at between full looks that gave something of
         # late, or whose first job has fallen due: when that is, and when the others last gave.
@@ -231,7 +230,7 @@ class Claims:
         spread = next(spreads)
         while wanted := max(slots - len(claimed), 0):
             is_full = self._is_time_for_all()
-            found = self._walk(
+            found, is_long = self._walk(
                 db,
                 "claim_fair" if oldest else "claim",
                 lanes if is_full else self._awake(lanes),
@@ -244,7 +243,7 @@ class Claims:
                 **vars(self.owner),
             )
             picked, taken = self._taken(found)
-            if self._wants_bounds:
+            if is_long:
                 self._find_bounds(db, lanes)
             claimed += taken
             oldest = max(oldest - len(taken), 0)
@@ -275,7 +274,7 @@ class Claims:
         lanes = self._fitting(rooms) if is_full else self._awake(self._fitting(rooms))
         rates = [self.scope.rate_of(lane) for lane in lanes]
         with atomic(db):
-            peeked = self._walk(
+            peeked, is_long = self._walk(
                 db,
                 "peek_limited",
                 lanes,
@@ -296,7 +295,7 @@ class Claims:
                 ids = {claim.id for claim in taken}
                 started = [candidate for candidate in picked if candidate.id in ids]
                 self._budgets.log(db, started, taken[0].claimed_at)
-        if self._wants_bounds:
+        if is_long:
             self._find_bounds(db, lanes)
         is_contended = self._budgets.contended or len(taken) < len(picked)
         # What its full queue left out may have counted on the last place of its type's rate.
@@ -339,11 +338,12 @@ class Claims:
         fair: bool,
         shunned: list[UUID],
         **params: Any,
-    ) -> list[tuple[Any, ...]]:
+    ) -> tuple[list[tuple[Any, ...]], bool]:
         """Run a statement that walks the lanes, if `is_full` all that they hold.
 
-        Most looks begin at what was claimed last; index entries of what has been claimed lie
-        before, which an old snapshot keeps from being removed.
+        Tells, too, whether a full look was so long that bounds are to be found for the next ones,
+        once it is known what it gave. Most looks begin at what was claimed last; index entries of
+        what has been claimed lie before, which an old snapshot keeps from being removed.
         """
         started = time.monotonic()
         if is_full:
@@ -362,8 +362,7 @@ class Claims:
             **params,
         )
         is_long = len(lanes) >= MANY_LANES or time.monotonic() - started > SLOW_LOOK
-        self._wants_bounds = is_full and is_long
-        return found
+        return found, is_full and is_long
 
     def _bound_text(self, lane: Lane) -> str:
         bound = self._bounds.get(lane.lane)

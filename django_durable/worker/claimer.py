@@ -223,9 +223,9 @@ class Claimer:
     def _run_of(self, claim: Claim, recorded: list[Any] | None) -> Run:
         job_type = registry.get(claim.name)
         # Read now: what can't be would be found out only when the run has failed.
-        stored: tuple[object, object] = (claim.options, claim.metadata)
-        if not (isinstance(stored[0], dict) and isinstance(stored[1], dict)):
-            raise PayloadDecodeError("the options or the metadata are no dict that can be read")
+        for name in ("options", "metadata"):
+            if not isinstance(getattr(claim, name), dict):
+                raise PayloadDecodeError(f"the {name} are no dict that can be read")
         timeout = timeout_of(claim.options, job_type)
         if claim.options:
             backoff_of(claim.options, job_type)
