@@ -33,7 +33,7 @@ for line in sys.stdin:
 """
 
 
-def send_near_waits(start: Any, folder: str, queue: str, rounds: int) -> None:
+def send_near_waits(start: Any, folder: str, queue: str, rounds: int, *, within: timedelta) -> None:
     """Send each of so many workflows a signal about when it begins to wait for it."""
     worker = start("--concurrency", "4", "--poll-interval", "10s").wait_until_ready()
     wait_for("the children", worker.children)
@@ -60,22 +60,22 @@ def send_near_waits(start: Any, folder: str, queue: str, rounds: int) -> None:
         assert answer["payload"] == str(job.pk)
         both = max(answer["before"], job.signals.get().received_at)
         late.append(answer["after"] - both)
-    # The poll, behind the notifications, would take up to ten.
-    assert max(late) < timedelta(seconds=5), sorted(late)[-5:]
+    assert max(late) < within, sorted(late)[-5:]
     assert sorted(late)[len(late) // 2] < timedelta(seconds=1)
 
 
 def test_a_signal_sent_near_the_wait_from_another_process_is_never_lost(
     start: Any, folder: str, queue: str
 ) -> None:
-    send_near_waits(start, folder, queue, 200)
+    # The rest of the suite may load the machine. The poll would take up to ten.
+    send_near_waits(start, folder, queue, 200, within=timedelta(seconds=5))
 
 
 @pytest.mark.stress
 def test_2000_signals_sent_near_the_wait_are_never_lost(
     start: Any, folder: str, queue: str
 ) -> None:
-    send_near_waits(start, folder, queue, 2000)
+    send_near_waits(start, folder, queue, 2000, within=timedelta(seconds=1))
 
 
 def test_a_deadline_counts_on_while_workers_are_restarted(
