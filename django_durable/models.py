@@ -153,6 +153,10 @@ class Job(models.Model):
         _("progress"), default=dict, db_default=Value({}, models.JSONField())
     )
 
+    # What no other row tells of its history (`inspection.timeline`): waits for other jobs, that it
+    # was handed back, rejected or made due. None for most.
+    events = models.JSONField(null=True, editable=False)
+
     objects = JobManager()
     all_objects = AllJobsManager()
 
@@ -251,6 +255,11 @@ class Job(models.Model):
             ),
             models.Index(
                 fields=["root"], condition=Q(parent__isnull=False), name="durable_job_root_idx"
+            ),
+            models.Index(
+                fields=["forked_from"],
+                condition=Q(forked_from__isnull=False),
+                name="durable_job_forked_from_idx",
             ),
         ]
 

@@ -91,10 +91,13 @@ def cancel_all(jobs: JobQuerySet, *, reason: str = "") -> int:
     return total
 
 
-def run_now(jobs: Iterable[Job], alias: str | None = None) -> int:
-    """End the delay or backoff of READY jobs; return for how many there was one to end."""
+def run_now(jobs: Iterable[Job], alias: str | None = None, by: str = "") -> int:
+    """End the delay or backoff of READY jobs; return for how many there was one to end.
+
+    `by` says who did.
+    """
     db = _connection(alias)
-    changed = store.run_now(db, [job.pk for job in jobs])
+    changed = store.run_now(db, [job.pk for job in jobs], by)
     notifications.after_commit(db, notifications.READY, {queue for _job, queue in changed})
     return len(changed)
 

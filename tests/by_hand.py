@@ -57,6 +57,10 @@ class Hand:
         assert store.release(connection, [right(claim)], keep=keep, delay=delay, rejected=True)
         return job_of(claim)
 
+    def give_back(self, claim: store.Claim) -> Job:
+        assert store.release(connection, [right(claim)], keep=operations.current_keep())
+        return job_of(claim)
+
     def park(self, claim: store.Claim, **until: Any) -> Job:
         assert store.park(connection, right(claim), **until) is store.Parked.PARKED
         return job_of(claim)

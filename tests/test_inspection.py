@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from django_durable import PermanentFailure, job, step, workflow
+from django_durable import PermanentFailure, job, operations, step, workflow
 from django_durable.choices import AttemptOutcome
 from django_durable.inspection import (
     blocked_on,
@@ -115,6 +115,12 @@ def gathering(context):
     with suppress(ValueError):
         context.step("tried", try_once)
     raise PermanentFailure("the secret")
+
+
+@workflow(name="inspected.patient", queue_name="inspected")
+def patient(context, ids):
+    """Wait for jobs of others."""
+    context.gather([Job.objects.get(pk=pk) for pk in ids])
 
 
 @pytest.fixture
@@ -623,18 +629,20 @@ class TestTimeline:
         job.cancel()
         assert self.story(job) == [("enqueued", "enqueued"), ("cancelled", "cancelled")]
 
-    def test_rejections_which_leave_no_row(self, hand):
+    def test_rejections(self, hand):
         job = plain.using(max_attempts=2).enqueue()
         hand.reject(hand.take(), timedelta(0))
-        assert self.story(job) == [("enqueued", "enqueued"), ("rejected", "rejected once so far")]
+        rejected = ("rejected", "rejected by worker hand")
+        assert self.story(job) == [("enqueued", "enqueued"), rejected]
         hand.fail(hand.take(), ValueError("no"))
         hand.reject(hand.take(), timedelta(0))
         hand.succeed(hand.take())
         assert self.story(job) == [
             ("enqueued", "enqueued"),
+            rejected,
             ("started", "attempt 1 taken by worker hand"),
             ("failed", "attempt 1 failed: ValueError: no"),
-            ("rejected", "rejected 2 times so far"),
+            rejected,
             ("started", "attempt 2 taken by worker hand"),
             ("succeeded", "succeeded"),
         ]
@@ -681,12 +689,68 @@ class TestTimeline:
     def test_the_ends_of_children_tell_what_woke_it(self):
         job = gathering.enqueue()
         go(gathering, plain, broken)
-        assert [entry for entry in self.story(job) if "child" in entry[0]] == [
+        events = {"child_made", "waiting", "child_ended", "resumed"}
+        assert [entry for entry in self.story(job) if entry[0] in events] == [
             ("child_made", "child 'good' made (job <id>)"),
             ("child_made", "child 'bad' made (job <id>)"),
+            ("waiting", "waits for child 'good', child 'bad'"),
             ("child_ended", "child 'good' succeeded"),
             ("child_ended", "child 'bad' died"),
+            ("resumed", "attempt 1 resumed by worker runner"),
         ]
+
+    def test_a_wait_for_many_jobs_names_the_first_and_tells_of_their_ends(self, hand):
+        others = [plain.enqueue() for _ in range(5)]
+        waiter = patient.enqueue([other.pk for other in others])
+        go_one(patient)
+        for _ in others:
+            hand.succeed(hand.take())
+        assert self.story(waiter) == [
+            ("enqueued", "enqueued"),
+            ("started", "attempt 1 taken by worker runner"),
+            ("waiting", "waits for job <id>, job <id>, job <id> and 2 more"),
+            *[("awaited_ended", "job <id> succeeded")] * 3,
+        ]
+
+    def test_a_job_made_due_by_code_and_by_a_person(self):
+        job = plain.using(run_after=HOUR).enqueue()
+        assert job.run_now() is True
+        assert job.run_now() is False
+        assert self.story(job) == [("enqueued", "enqueued"), ("run_now", "made due now")]
+        Job.objects.filter(pk=job.pk).update(due_at=timezone.now() + HOUR)
+        operations.run_now([job], by="ann")
+        assert self.story(job)[-1] == ("run_now", "made due now by ann")
+
+    def test_a_job_that_a_stopping_worker_hands_back(self, hand):
+        job = plain.enqueue()
+        hand.give_back(hand.take())
+        assert self.story(job) == [
+            ("enqueued", "enqueued"),
+            ("handed_back", "handed back by worker hand"),
+        ]
+
+    def test_a_checkpoint_that_a_fork_has_copied(self):
+        job = winding.enqueue()
+        go_one(winding)
+        go_one(winding)
+        new = job.fork("night")
+        assert self.story(new) == [
+            ("step_copied", "step 'one' earned by the job it was copied from"),
+            ("step_copied", "child 'kid' earned by the job it was copied from"),
+            ("enqueued", "enqueued as a fork of <id>"),
+        ]
+
+    def test_the_forks_of_a_job(self):
+        job = plain.enqueue()
+        job.fork()
+        assert self.story(job) == [("enqueued", "enqueued"), ("forked", "forked as <id>")]
+
+    def test_of_many_moments_in_its_own_row_the_latest_stay(self, hand):
+        job = plain.enqueue()
+        for _ in range(103):
+            hand.reject(hand.take(), timedelta(0))
+        job.refresh_from_db()
+        assert (len(job.events), job.rejections) == (100, 103)
 
     def test_messages_can_be_left_out(self):
         job = gathering.enqueue()

@@ -75,7 +75,7 @@ def _run_now(admin: OperationsAdmin, request: HttpRequest, jobs: Sequence[Job]) 
     changed = 0
     for job in jobs:
         with one_commit():
-            if operations.run_now([job]):
+            if operations.run_now([job], by=request.user.get_username()[:200]):
                 changed += 1
                 admin.log_change(request, job, gettext("Made due now"))
     if changed:

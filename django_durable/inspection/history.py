@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from django.db.models import OuterRef, Subquery
 
@@ -29,10 +30,16 @@ ENDINGS: dict[str, str] = {
 
 # What waits for something that comes from outside of the run.
 WAITS = frozenset({StepKind.SLEEP, StepKind.SIGNAL})
-CHILD_ENDINGS: dict[str, str] = {
+JOB_ENDINGS: dict[str, str] = {
     JobStatus.SUCCESSFUL: "succeeded",
     JobStatus.DEAD: "died",
     JobStatus.CANCELLED: "was cancelled",
+}
+# What is kept in the row of the job itself, but for its waits.
+EVENTS = {
+    "rejected": "rejected",
+    "handed_back": "handed back",
+    "run_now": "made due now",
 }
 
 
@@ -65,11 +72,11 @@ def timeline(job: Job, limit: int = 100, *, messages: bool = True) -> list[Entry
     steps = list(job.steps.order_by("ordinal").defer("value", "undo_call")[:MOST_STEPS])
     entries = [
         *_birth(job),
-        *_rejections(job),
         *_attempts(job, steps, limit, messages=messages),
-        *chain.from_iterable(_step(step, messages=messages) for step in steps),
-        *_children(steps),
+        *chain.from_iterable(_step(job, step, messages=messages) for step in steps),
+        *_others(job, steps),
         *_signals(job),
+        *_forks(job),
         *_end(job),
     ]
     # The sort keeps the order of what happened at one moment.
@@ -84,13 +91,6 @@ def _birth(job: Job) -> Iterator[Entry]:
     elif job.forked_from is not None:
         source = f" as a fork of {job.forked_from}"
     yield Entry(job.enqueued_at, "enqueued", f"enqueued{source}")
-
-
-def _rejections(job: Job) -> Iterator[Entry]:
-    """Tell how many rejections there were, at the latest claim: they leave no row, nor a moment."""
-    if job.rejections and job.claimed_at is not None:
-        times = "once" if job.rejections == 1 else f"{job.rejections} times"
-        yield Entry(job.claimed_at, "rejected", f"rejected {times} so far")
 
 
 def _attempts(job: Job, steps: Sequence[Step], limit: int, *, messages: bool) -> Iterator[Entry]:
@@ -152,8 +152,12 @@ def _error(failed: Attempt | Step, *, messages: bool) -> str:
     return ": ".join(part for part in parts if part)
 
 
-def _step(step: Step, *, messages: bool) -> Iterator[Entry]:
+def _step(job: Job, step: Step, *, messages: bool) -> Iterator[Entry]:
     what = f"{step.kind} {step.name!r}"
+    if step.finished_at is not None and step.finished_at < job.enqueued_at:
+        # A replay or a fork has it from the job that earned it, with its moments.
+        yield Entry(step.finished_at, "step_copied", f"{what} earned by the job it was copied from")
+        return
     if step.finished_at is None or (step.kind in WAITS and step.finished_at > step.started_at):
         until = f" until {step.wake_at:%Y-%m-%d %H:%M:%S} UTC" if step.wake_at else ""
         yield Entry(step.started_at, "waiting", f"{what} waits{until}")
@@ -169,19 +173,41 @@ def _step(step: Step, *, messages: bool) -> Iterator[Entry]:
     yield Entry(step.finished_at, f"step_{step.status}", f"{text}: {error}" if error else text)
 
 
-def _children(steps: Sequence[Step]) -> Iterator[Entry]:
-    """Tell of the ends of children, which are what a job that waits for them is woken by."""
-    names = {step.child_id: step.name for step in steps if step.child_id is not None}
+def _others(job: Job, steps: Sequence[Step]) -> Iterator[Entry]:
+    """Tell what is kept in the job's own row, and of the ends of the jobs that it waits for."""
+    names = {step.child_id: f"child {step.name!r}" for step in steps if step.child_id is not None}
+    children = frozenset(names)
+    for event in job.events or []:
+        awaited = [UUID(other) for other in event.get("jobs", ())]
+        for other in awaited:
+            names.setdefault(other, f"job {other}")
+        at = datetime.fromisoformat(event["at"])
+        yield Entry(at, event["event"], _event(event, [names[other] for other in awaited]))
     ended = Job.all_objects.filter(pk__in=names, finished_at__isnull=False)
-    for child in ended.order_by("finished_at", "pk").only("status", "finished_at"):
-        if child.finished_at is not None:
-            text = f"child {names[child.pk]!r} {CHILD_ENDINGS[child.status]}"
-            yield Entry(child.finished_at, "child_ended", text)
+    for other in ended.order_by("finished_at", "pk").only("status", "finished_at"):
+        if other.finished_at is not None:
+            kind = "child_ended" if other.pk in children else "awaited_ended"
+            yield Entry(other.finished_at, kind, f"{names[other.pk]} {JOB_ENDINGS[other.status]}")
+
+
+def _event(event: dict[str, Any], awaited: Sequence[str]) -> str:
+    if awaited:
+        more = event["count"] - len(awaited)
+        return f"waits for {', '.join(awaited)}" + (f" and {more} more" if more else "")
+    by = f" by {event['by']}" if "by" in event else ""
+    by = f" by worker {event['worker']}" if "worker" in event else by
+    return f"{EVENTS[event['event']]}{by}"
 
 
 def _signals(job: Job) -> Iterator[Entry]:
     for signal in job.signals.order_by("received_at").defer("payload")[:MOST_STEPS]:
         yield Entry(signal.received_at, "signal", f"signal {signal.name!r} received")
+
+
+def _forks(job: Job) -> Iterator[Entry]:
+    forks = Job.all_objects.filter(forked_from=job.pk).order_by("pk")
+    for pk, at in forks.values_list("pk", "enqueued_at")[:MOST_STEPS]:
+        yield Entry(at, "forked", f"forked as {pk}")
 
 
 def _end(job: Job) -> Iterator[Entry]:

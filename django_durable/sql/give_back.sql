@@ -19,7 +19,9 @@ UPDATE durable_job AS j SET
     attempt = j.attempt - CASE WHEN j.resumed THEN 0 ELSE 1 END,
     started_at = CASE WHEN j.resumed OR j.attempt > 1 THEN j.started_at END,
     rejections = j.rejections + %(rejections)s,
-    lease_until = NULL, claimer = NULL, key_held = FALSE
+    lease_until = NULL, claimer = NULL, key_held = FALSE,
+    events =
+-- include: log_event
 FROM freed
 WHERE j.id = freed.id
 RETURNING j.id, j.epoch, j.name, j.queue_name

@@ -10,7 +10,9 @@ WITH chosen AS MATERIALIZED (
 )
 UPDATE durable_job AS j SET
     run_after = statement_timestamp() + %(offset)s::interval,
-    due_at = statement_timestamp() + %(offset)s::interval
+    due_at = statement_timestamp() + %(offset)s::interval,
+    events =
+-- include: log_event
 FROM chosen
 WHERE j.id = chosen.id
 RETURNING j.id, j.queue_name

@@ -14,6 +14,7 @@ from django_durable.store.base import (
     atomic,
     bear_undos,
     ending,
+    log_event,
     rows,
     settle_trees,
     wake_waiters,
@@ -101,10 +102,14 @@ def _own_trees(db: BaseDatabaseWrapper, roots: Sequence[UUID]) -> None:
     rows(db, "own_trees", namespace=LOCK_NAMESPACE + LOCK_TREE, roots=list(roots))
 
 
-def run_now(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> list[tuple[UUID, str]]:
-    """End the delay or backoff of READY jobs; return (id, queue) of those that had one."""
+def run_now(db: BaseDatabaseWrapper, ids: Sequence[UUID], by: str = "") -> list[tuple[UUID, str]]:
+    """End the delay or backoff of READY jobs; return (id, queue) of those that had one.
+
+    The history of each says so, and by whom.
+    """
+    event = log_event("run_now", by=by)
     with atomic(db):
-        return [(row[0], row[1]) for row in rows(db, "run_now", ids=list(ids))]
+        return [(row[0], row[1]) for row in rows(db, "run_now", ids=list(ids), event=event)]
 
 
 def delete_trees(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> tuple[list[UUID], dict[str, int]]:

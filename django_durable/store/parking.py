@@ -10,9 +10,12 @@ from uuid import UUID
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_durable.store.base import atomic, rows
+from django_durable.store.base import atomic, log_event, rows
 from django_durable.store.checkpoints import Checkpoint, record_checkpoints
 from django_durable.store.recording import Right
+
+# So many of the awaited jobs are named in the history of the waiter.
+NAMED = 3
 
 
 class Parked(Enum):
@@ -78,8 +81,16 @@ def park(
             wake_at=wake_at,
             hold_key=hold_key,
             signal=signal,
+            event=_wait_event(awaited),
         )
         if not parked:
             transaction.set_rollback(True, using=db.alias)
             return Parked.REFUSED
     return Parked.PARKED
+
+
+def _wait_event(awaited: Sequence[UUID]) -> str | None:
+    if not awaited:
+        return None
+    named = [str(job) for job in awaited[:NAMED]]
+    return log_event("waiting", jobs=named, count=len(awaited))

@@ -26,6 +26,7 @@ from django_durable.store.base import (
     ending,
     literal,
     lock_with_waiters,
+    log_event,
     quoted,
     rows,
     settle_trees,
@@ -307,7 +308,14 @@ def release(
         "held_ids": [right[0] for right in held],
         "held_epochs": [right[1] for right in held],
     }
-    found = rows(db, "give_back", delay=delay, rejections=1 if rejected else 0, **whose)
+    found = rows(
+        db,
+        "give_back",
+        delay=delay,
+        rejections=1 if rejected else 0,
+        event=log_event("rejected" if rejected else "handed_back"),
+        **whose,
+    )
     back = [Released(row[0], row[1], JobStatus.READY, *row[2:]) for row in found]
     if claimer is None and len(back) == len(rights):
         return tuple(back)
