@@ -352,8 +352,8 @@ class Job(models.Model):
         """Make a new job like this one, afresh or with the checkpoints earned before a step.
 
         The key stays where it is; this job is untouched. Raises `ValueError` for a step that it
-        has not recorded, and `Job.DoesNotExist` when retention has given it up. Part of the
-        caller's transaction.
+        has not recorded, `DurableError` for any while its undo job has not ended, and
+        `Job.DoesNotExist` when retention has given it up. Part of the caller's transaction.
         """
         from django_durable import operations
 

@@ -159,6 +159,10 @@ def fork(
         copy=from_step is not None,
         copy_before=_ordinal_of(job, from_step),
     )
+    if made.undoing is not None:
+        raise DurableError(
+            f"what {job.pk} has earned can be copied once its undo job {made.undoing} has ended"
+        )
     if made.id is None:
         raise Job.DoesNotExist(f"{job} is gone")
     return _announced(db, made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import time
 from collections.abc import Callable
@@ -50,6 +51,9 @@ class StepRun:
         kwargs: dict[str, Any],
     ) -> None:
         self.context = context
+        # The policy is the function's, and the arguments are what its compensation is called with.
+        while isinstance(func, functools.partial):
+            args, kwargs, func = func.args + args, {**func.keywords, **kwargs}, func.func
         self.name = name
         self.func = func
         self.args = args

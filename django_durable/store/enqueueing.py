@@ -338,9 +338,12 @@ def fork(
 ) -> Replayed:
     """Make a new READY job like another one; the old one and its key stay as they are.
 
-    What it copies is the old one's to take back.
+    What it copies is the old one's to take back; while that is being done nothing is copied.
     """
     with atomic(db):
+        undoing = rows(db, "find_undo", id=old) if copy else []
+        if undoing and undoing[0][0] is not None:
+            return Replayed(None, undoing=undoing[0][0])
         new = uuid7()
         made = rows(db, "fork", id=new, old=old, args=args, kwargs=kwargs)
         if not made:

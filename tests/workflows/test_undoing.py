@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -88,6 +89,14 @@ def stubborn(context: JobContext) -> None:
     """Buy two things that may resist, and die."""
     context.step("bread", insist, "bread")
     context.atomic_step("milk", insist, "milk")
+    raise PermanentFailure("refused")
+
+
+@workflow(name="undoing.half")
+def half(context: JobContext) -> None:
+    """Buy two things by functions that have some of their arguments already, and die."""
+    context.step("bread", partial(buy, "bread", price=2), price=1)
+    context.atomic_step("milk", partial(partial(buy, "milk"), 3))
     raise PermanentFailure("refused")
 
 
@@ -347,6 +356,25 @@ def test_a_job_is_not_replayed_before_its_undo_job_has_ended() -> None:
     # A replay earns anew what was taken back, and keeps the rest.
     again = job.dead_letter.replay()
     assert checkpoints(again) == [("step", "look", "succeeded")]
+
+
+def test_what_is_being_taken_back_is_not_copied_into_a_fork() -> None:
+    job = made("refused")
+    with pytest.raises(DurableError, match=str(undo_of(job).pk)):
+        job.fork("milk")
+    assert Job.objects.filter(forked_from=job.pk).count() == 0
+    afresh = job.fork()
+    assert checkpoints(afresh) == []
+    go_one(shop)
+    go(shop)
+    assert checkpoints(job.fork("milk")) == [("step", "look", "succeeded")]
+
+
+def test_a_partial_function_keeps_the_policy_and_all_arguments() -> None:
+    job = half.enqueue()
+    go(half)
+    assert fresh(job).status == "DEAD"
+    assert taken == [("receipt of milk", "milk", 3), ("receipt of bread", "bread", 1)]
 
 
 def test_a_job_is_not_replayed_while_its_undo_job_is_replayed() -> None:
