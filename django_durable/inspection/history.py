@@ -164,8 +164,8 @@ def _step(job: Job, step: Step, *, messages: bool) -> Iterator[Entry]:
     if step.finished_at is None:
         return
     if step.kind == StepKind.CHILD:
-        job = f" (job {step.child_id})" if step.child_id else ""
-        yield Entry(step.finished_at, "child_made", f"{what} made{job}")
+        child = f" (job {step.child_id})" if step.child_id else ""
+        yield Entry(step.finished_at, "child_made", f"{what} made{child}")
         return
     took = (step.finished_at - step.started_at).total_seconds()
     error = _error(step, messages=messages)
