@@ -31,7 +31,7 @@ class Template:
 
     def __init__(self, call: Call) -> None:
         # Read once: each look asks Django's settings.
-        options = call.job_type.options
+        self.options = options = call.job_type.options
         overrides = call.overrides
 
         def value(name: str) -> Any:
@@ -42,7 +42,7 @@ class Template:
         self._func = call.job_type.func
         self._takes_context = options.takes_context
         self._names = payloads.argument_names(self._func, takes_context=self._takes_context)
-        self._limit = conf.max_payload
+        self.limit = conf.max_payload
         self._key = value("concurrency_key")
         # Jobs of equal groups can be stored by one statement.
         self.group = (
@@ -67,7 +67,7 @@ class Template:
     def new(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> store.NewJob:
         """Bind, check and encode the arguments; raises `TypeError` and `PayloadError`."""
         payloads.bind_arguments(self._func, args, kwargs, takes_context=self._takes_context)
-        texts = payloads.encode_arguments(args, kwargs, names=self._names, limit=self._limit)
+        texts = payloads.encode_arguments(args, kwargs, names=self._names, limit=self.limit)
         key = self._key
         if callable(key):
             key = concurrency_key_text("concurrency_key", key(*args, **kwargs))
@@ -76,7 +76,15 @@ class Template:
 
 def new_job(call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> store.NewJob:
     """Bind, check and encode a call; raises `TypeError` and `PayloadError`."""
-    return Template(call).new(args, kwargs)
+    template: Template | None = vars(call).get("_template")
+    if (
+        template is None
+        or template.options is not call.job_type.options
+        or template.limit != conf.max_payload
+    ):
+        # Kept with the call: most are used again and again.
+        template = vars(call)["_template"] = Template(call)
+    return template.new(args, kwargs)
 
 
 def _stored_options(overrides: Mapping[str, Any], options: Options) -> dict[str, Any]:
@@ -150,7 +158,7 @@ def as_job(db: BaseDatabaseWrapper, new: store.NewJob, outcome: store.Enqueued, 
         kwargs=payloads.decode(new.kwargs),
         metadata=dict(new.metadata),
         progress={},
-        options=new.options,
+        options=dict(new.options),
         max_attempts=new.max_attempts,
         enqueued_at=outcome.enqueued_at,
         run_after=outcome.run_after,

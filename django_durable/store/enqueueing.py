@@ -107,7 +107,7 @@ Insert = Callable[[], Enqueued | None]
 def _insert(db: BaseDatabaseWrapper, new: NewJob) -> Enqueued | None:
     job_id = uuid7()
     if new.is_plain and not clock_offset(db):
-        made = rows_often(
+        ((now,),) = rows_often(
             db,
             "enqueue_plain",
             id=job_id,
@@ -118,9 +118,8 @@ def _insert(db: BaseDatabaseWrapper, new: NewJob) -> Enqueued | None:
             kwargs=new.kwargs,
             max_attempts=new.max_attempts,
         )
-    else:
-        made = rows(db, "enqueue", id=job_id, **new.params())
-    for enqueued_at, run_after in made:
+        return Enqueued(job_id, True, now, now)
+    for enqueued_at, run_after in rows(db, "enqueue", id=job_id, **new.params()):
         return Enqueued(job_id, True, enqueued_at, run_after)
     return None
 
