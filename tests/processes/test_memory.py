@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -42,11 +43,13 @@ def test_memory_is_flat_over_many_jobs(start, queue, rounds):
     # What a backlog of this size takes, it takes at the beginning: all is there after the second.
     for _ in range(2):
         run_many(queue, ROUND)
-    before = weight(worker)
-
+    weights = [weight(worker)]
     for _ in range(rounds):
         run_many(queue, ROUND)
+        weights.append(weight(worker))
 
-    after = weight(worker)
-    assert after <= 1.05 * before, f"{before:.1f} MiB before, {after:.1f} after"
+    # When the allocator gives pages back is its own affair: one look may find a tenth less or more.
+    looks = min(3, len(weights) // 2)
+    before, after = median(weights[:looks]), median(weights[-looks:])
+    assert after <= 1.05 * before, [round(mib, 1) for mib in weights]
     worker.stop()
