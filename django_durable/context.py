@@ -32,6 +32,7 @@ from django_durable.journal import Journal, Known
 from django_durable.step_policy import refuse_in_step
 from django_durable.steps import AtomicStepRun, StepRun
 from django_durable.store import Checkpoint, Claim, Right, Written
+from django_durable.underway import StepsUnderWay
 
 if TYPE_CHECKING:
     from django_durable.jobtypes import Call, JobType
@@ -65,6 +66,7 @@ class JobContext:
     _stop: StopRun | None = None
     _stopped: threading.Event | None = None
     _atomic_depth = 0
+    _under_way: StepsUnderWay | None = None
 
     def __init__(
         self,
@@ -175,8 +177,8 @@ class JobContext:
     async def aatomic_step(
         self, name: str, func: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """Do what `atomic_step` does, from async code; the function is a plain one."""
-        return await in_thread(self.atomic_step)(name, func, *args, **kwargs)
+        """Do what `atomic_step` does, from async code; the function runs in a thread."""
+        return await AtomicStepRun(self, name, func, args, kwargs).arun()
 
     def now(self, name: str) -> datetime:
         """Return the database's time, recorded."""
@@ -218,13 +220,20 @@ class JobContext:
         """Wait for a duration or until an aware moment; a crash does not start it anew."""
         left = waiting.begin_sleep(self, name, until)
         if left is not None:
+            if left > self.MOMENT:
+                raise self.refusal()
             self.pause(left)
             waiting.end_sleep(self, name)
 
     async def asleep(self, name: str, until: timedelta | datetime) -> None:
-        """Do what `sleep` does, from async code."""
-        left = await sync_to_async(waiting.begin_sleep)(self, name, until)
-        if left is not None:
+        """Do what `sleep` does, from async code; steps that are under way end before a park."""
+        with self.under_way.task():
+            left = await sync_to_async(waiting.begin_sleep)(self, name, until)
+            if left is None:
+                return
+            while left > self.MOMENT:
+                await self.under_way.none(left)
+                left = await sync_to_async(waiting.go_on_sleeping)(self, name)
             await self.apause(left)
             await sync_to_async(waiting.end_sleep)(self, name)
 
@@ -236,13 +245,23 @@ class JobContext:
         Raises `SignalTimeout` when `timeout` (seconds or timedelta, from the first arrival here)
         has passed without one, and `ValueError` for a negative one.
         """
-        return waiting.wait_for_signal(self, name, timeout, signal)
+        wait = waiting.begin_signal(self, name, timeout, signal)
+        if not waiting.look_for_signal(self, wait):
+            raise self.refusal()
+        return wait.answer()
 
     async def await_for_signal(
         self, name: str, timeout: float | timedelta | None = None, signal: str | None = None
     ) -> Any:
-        """Do what `wait_for_signal` does, from async code."""
-        return await sync_to_async(self.wait_for_signal)(name, timeout, signal)
+        """Do what `wait_for_signal` does, from async code.
+
+        While steps are under way it looks about every second, and parks once they have ended.
+        """
+        with self.under_way.task():
+            wait = await sync_to_async(waiting.begin_signal)(self, name, timeout, signal)
+            while not await sync_to_async(waiting.look_for_signal)(self, wait):
+                await self.under_way.none(self.MOMENT)
+            return wait.answer()
 
     def gather(self, jobs: Iterable[Job], return_exceptions: bool = False) -> list[Any]:
         """Return the results of jobs in order, once all have ended.
@@ -250,12 +269,23 @@ class JobContext:
         The first `JobFailed` or `JobCancelled` is raised, or stands in the list with
         `return_exceptions`. Raises `DurableError` for the job itself or one that it belongs to.
         """
-        return waiting.gather(self, list(jobs), return_exceptions=return_exceptions)
+        found = waiting.begin_gather(self, awaited := list(jobs))
+        if not waiting.look_for_ends(self, awaited, found):
+            raise self.refusal()
+        return waiting.in_order(awaited, found, return_exceptions=return_exceptions)
 
     async def agather(self, jobs: Iterable[Job], return_exceptions: bool = False) -> list[Any]:
-        """Do what `gather` does, from async code."""
-        answers: list[Any] = await sync_to_async(self.gather)(list(jobs), return_exceptions)
-        return answers
+        """Do what `gather` does, from async code.
+
+        While steps are under way it looks about every second, and parks once they have ended.
+        """
+        with self.under_way.task():
+            found = await sync_to_async(waiting.begin_gather)(self, awaited := list(jobs))
+            while not await sync_to_async(waiting.look_for_ends)(self, awaited, found):
+                await self.under_way.none(self.MOMENT)
+            return await sync_to_async(waiting.in_order)(
+                awaited, found, return_exceptions=return_exceptions
+            )
 
     # Children.
 
@@ -290,7 +320,7 @@ class JobContext:
 
     async def acall(self, name: str, job_type: JobType | Call, *args: Any, **kwargs: Any) -> Any:
         """Do what `call` does, from async code."""
-        return await in_thread(self.call)(name, job_type, *args, **kwargs)
+        return (await self.agather([await self.astart(name, job_type, *args, **kwargs)]))[0]
 
     # Cancelling and progress.
 
@@ -458,6 +488,31 @@ class JobContext:
         """End the run that has just parked, here and at whatever verb it may try yet."""
         self.stop(RunParked())
         self.raise_if_stopped()
+
+    @property
+    def under_way(self) -> StepsUnderWay:
+        """Return what counts the steps that an async run has under way."""
+        if self._under_way is None:
+            self._under_way = StepsUnderWay()
+        return self._under_way
+
+    def has_company(self, own: int = 0) -> bool:
+        """Tell whether more steps are under way than so many, so that the run must not park.
+
+        Whoever takes the job next would do them at the same time.
+        """
+        return self._under_way is not None and self._under_way.count > own
+
+    def refusal(self) -> DurableError:
+        """Return the error of a plain verb that would have to park beside async steps."""
+        return DurableError(
+            "a plain verb can't wait while async steps of the run are under way: use its async twin"
+        )
+
+    async def end_steps(self) -> None:
+        """End the steps that an async run has left behind."""
+        if self._under_way is not None:
+            await self._under_way.end()
 
     def clock(self) -> datetime:
         """Return about what the database's clock says, without asking it."""

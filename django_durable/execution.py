@@ -60,7 +60,10 @@ def execute(context: JobContext) -> Outcome:
 
 
 async def aexecute(context: JobContext) -> Outcome:
-    """Run an async function on this loop and say what it came to; raises nothing."""
+    """Run an async function on this loop and say what it came to; raises nothing.
+
+    No step of it is under way any more then.
+    """
     try:
         call = _prepare(context)
         if isinstance(call, Rejected):
@@ -68,7 +71,11 @@ async def aexecute(context: JobContext) -> Outcome:
         if not context.options.takes_context:
             return _succeeded(context, await call())
         with context.running():
-            return _succeeded(context, await call())
+            try:
+                value = await call()
+            finally:
+                await context.end_steps()
+            return _succeeded(context, value)
     except BaseException as error:  # noqa: BLE001 - whatever a job raises is its outcome
         return judge(context, error)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from asgiref.sync import async_to_sync
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import InternalError, transaction
 
 from django_durable import payloads, store
@@ -91,6 +91,11 @@ class Rehearsal(JobContext):
         if ended.count() < len({job.pk for job in wanted}):
             self._end("a wait for jobs that have not ended")
         return results_of(wanted, return_exceptions=return_exceptions)
+
+    async def agather(self, jobs: Iterable[Job], return_exceptions: bool = False) -> list[Any]:
+        """Do what `gather` does, from async code."""
+        answers: list[Any] = await sync_to_async(self.gather)(jobs, return_exceptions)
+        return answers
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Show nothing."""

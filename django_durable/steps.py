@@ -62,6 +62,8 @@ class StepRun:
         self.known: Known | None = None
         self.started = 0.0
         self.undo: dict[str, Any] = {}
+        # How many steps under way are this one.
+        self.own = 0
 
     def enter(self) -> bool:
         """Reach the checkpoint; return whether it is recorded."""
@@ -142,9 +144,23 @@ class StepRun:
             tries=tries,
             delay=delay,
         )
-        if delay > self.context.MOMENT:
+        if delay > self.context.MOMENT and not self.context.has_company(self.own):
             self.context.park(checkpoint)
         self._keep(checkpoint, self.context.record(checkpoint))
+
+    def _go_on_waiting(self) -> None:
+        """Park until the next try, unless other steps are under way or it is due."""
+        known = self.known
+        assert known is not None  # noqa: S101 - it waits
+        if self.pending_wait() > self.context.MOMENT and not self.context.has_company():
+            self.context.park(
+                self._checkpoint(
+                    StepStatus.PENDING,
+                    error_class=known.error_class,
+                    message=known.message,
+                    wake_at=known.wake_at,
+                )
+            )
 
     def _checkpoint(self, status: StepStatus, **values: Any) -> Checkpoint:
         ordinal = self.known.ordinal if self.known else self.context.journal.next_ordinal()
@@ -196,17 +212,28 @@ class StepRun:
 
     async def arun(self) -> Any:
         """Do the step on the event loop; a plain function runs in a thread."""
-        if await sync_to_async(self.enter)():
-            return self.recorded()
-        while True:
-            await self.context.apause(self.pending_wait())
-            try:
-                value = await self.aonce()
-            except Exception as error:  # noqa: BLE001 - judged by `fail`
-                await in_thread(self.fail)(error)
-            else:
-                faults.reach("after_step_record")
-                return value
+        under_way = self.context.under_way
+        self.own = 1
+        with under_way.task():
+            with under_way.one():
+                if await sync_to_async(self.enter)():
+                    return self.recorded()
+            while True:
+                await self._await_next_try()
+                with under_way.one():
+                    try:
+                        value = await self.aonce()
+                    except Exception as error:  # noqa: BLE001 - judged by `fail`
+                        await in_thread(self.fail)(error)
+                    else:
+                        faults.reach("after_step_record")
+                        return value
+
+    async def _await_next_try(self) -> None:
+        while (left := self.pending_wait()) > self.context.MOMENT:
+            await self.context.under_way.none(left)
+            await sync_to_async(self._go_on_waiting)()
+        await self.context.apause(left)
 
     async def _acall(self) -> Any:
         self._begin()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def begin_sleep(context: JobContext, name: str, until: timedelta | datetime) -> float | None:
     """Record when the sleep ends; return the seconds to wait in place, or None if it is over.
 
-    Parks the run if that is more than a moment.
+    Parks the run if that is more than a moment, unless steps of it are under way.
     """
     moment, delay = _checked(until)
     known = context.enter(StepKind.SLEEP, name)
@@ -51,12 +51,31 @@ def begin_sleep(context: JobContext, name: str, until: timedelta | datetime) -> 
         wake_at=moment,
         delay=delay,
     )
-    if left > context.MOMENT:
+    if left > context.MOMENT and not context.has_company():
         context.park(checkpoint)
     written = context.record(checkpoint)
     context.journal.keep(
         StepKind.SLEEP, name, Known(ordinal, StepStatus.PENDING, wake_at=written.wake_at)
     )
+    return left
+
+
+def go_on_sleeping(context: JobContext, name: str) -> float:
+    """Return the seconds that are left of a sleep under way; park if no step is any more."""
+    known = context.journal.load()[(StepKind.SLEEP.value, name)]
+    assert known.wake_at is not None  # noqa: S101 - recorded when it began
+    left = (known.wake_at - context.clock()).total_seconds()
+    if left > context.MOMENT and not context.has_company():
+        context.park(
+            Checkpoint(
+                context.right,
+                StepKind.SLEEP,
+                name,
+                known.ordinal,
+                StepStatus.PENDING,
+                wake_at=known.wake_at,
+            )
+        )
     return left
 
 
@@ -88,10 +107,25 @@ def _checked(until: timedelta | datetime) -> tuple[datetime | None, float | None
         raise ValueError(f"sleep takes the years 1 to 9999 in UTC, not {until!r}") from None
 
 
-def wait_for_signal(
+@dataclass
+class SignalWait:
+    """Be a wait for a signal: what is recorded of it so far."""
+
+    name: str
+    wanted: str
+    checkpoint: Checkpoint
+    known: Known | None = None
+
+    def answer(self) -> Any:
+        """Return the payload, or raise `SignalTimeout`, as recorded."""
+        assert self.known is not None  # noqa: S101 - it is over
+        return _answer(self.known, self.wanted)
+
+
+def begin_signal(
     context: JobContext, name: str, timeout: float | timedelta | None, signal: str | None
-) -> Any:
-    """Return the signal's payload, or raise `SignalTimeout`; park the run until there is either."""
+) -> SignalWait:
+    """Reach the checkpoint of a wait for a signal."""
     limit = seconds(timeout)
     if limit is not None and limit < 0:
         raise ValueError(f"timeout must not be negative: {timeout!r}")
@@ -100,8 +134,6 @@ def wait_for_signal(
     wanted = name if signal is None else signal
     check_name(wanted, "a signal")
     known = context.enter(StepKind.SIGNAL, name)
-    if known is not None and known.is_final:
-        return _answer(known, wanted)
     checkpoint = Checkpoint(
         context.right,
         StepKind.SIGNAL,
@@ -111,38 +143,56 @@ def wait_for_signal(
         wake_at=known.wake_at if known else None,
         delay=None if known else limit,
     )
+    return SignalWait(name, wanted, checkpoint, known if known and known.is_final else None)
+
+
+def look_for_signal(context: JobContext, wait: SignalWait) -> bool:
+    """Record what the wait has come to; return whether it is over.
+
+    If it is not the run is parked, unless steps of it are under way.
+    """
+    if wait.known is not None:
+        return True
     try:
         try:
             with context.connected():
-                checkpoint, parked = _wait(context, checkpoint, wanted)
+                parked = _wait(context, wait)
         except store.JobLocked:
             # By a signal that is not committed yet, say. This run waits for that, and no other.
-            checkpoint, parked = _wait(context, checkpoint, wanted)
+            parked = _wait(context, wait)
     except Exception:
         # As in `try_park`: if all was stored and only the answer is lost, that is found.
         context.is_parked = False
         raise
     if parked:
         context.end_parked()
-    answer = Known(
+    checkpoint = wait.checkpoint
+    if checkpoint.status is StepStatus.PENDING:
+        return False
+    wait.known = Known(
         checkpoint.ordinal,
         checkpoint.status,
         None if checkpoint.value is None else payloads.decode(checkpoint.value),
         message=checkpoint.message,
     )
-    context.journal.keep(StepKind.SIGNAL, name, answer)
-    return _answer(answer, wanted)
+    context.journal.keep(StepKind.SIGNAL, wait.name, wait.known)
+    return True
 
 
-def _wait(context: JobContext, checkpoint: Checkpoint, wanted: str) -> tuple[Checkpoint, bool]:
+def _wait(context: JobContext, wait: SignalWait) -> bool:
     """Store what the wait has come to, in one commit, and tell whether that is a park."""
     with store.transaction():
-        checkpoint = _decide(context, checkpoint, wanted)
+        checkpoint = _decide(context, wait.checkpoint, wait.wanted)
         goes_on = checkpoint.status is StepStatus.PENDING
-        parked = goes_on and context.try_park(checkpoint, signal=wanted)
-        if not parked:
-            context.record(checkpoint)
-    return checkpoint, parked
+        if goes_on and not context.has_company():
+            return context.try_park(checkpoint, signal=wait.wanted)
+        if not goes_on or checkpoint.delay is not None:
+            written = context.record(checkpoint)
+            if goes_on:
+                # The deadline counts from the first look on.
+                checkpoint = replace(checkpoint, wake_at=written.wake_at, delay=None)
+    wait.checkpoint = checkpoint
+    return False
 
 
 def _decide(context: JobContext, checkpoint: Checkpoint, wanted: str) -> Checkpoint:
@@ -172,8 +222,8 @@ def _answer(known: Known, signal: str) -> Any:
     return payloads.decode(payloads.encode(known.value, where="", limit=None))
 
 
-def gather(context: JobContext, jobs: Sequence[Job], *, return_exceptions: bool) -> list[Any]:
-    """Return the results of jobs in order; park the run until all have ended."""
+def begin_gather(context: JobContext, jobs: Sequence[Job]) -> dict[UUID, Job]:
+    """Let jobs of other trees be kept for the run, and return those of the jobs that have ended."""
     context.guard()
     ids = [job.pk for job in jobs]
     foreign = [job.pk for job in jobs if job.root_id != context.claim.root_id]
@@ -183,22 +233,32 @@ def gather(context: JobContext, jobs: Sequence[Job], *, return_exceptions: bool)
         _refuse_gone(job for job in foreign if job not in held)
     with context.connected_for(len(ids)):
         ended = _ended(ids)
-    while len(ended) < len(set(ids)):
+    if len(ended) < len(set(ids)):
         _refuse_ancestors(context, ids)
-        waiting = [job for job in dict.fromkeys(ids) if job not in ended]
-        context.park(awaited=waiting)
+    return ended
+
+
+def look_for_ends(context: JobContext, jobs: Sequence[Job], ended: dict[UUID, Job]) -> bool:
+    """Return whether all jobs have ended; park the run if not, unless steps of it are under way."""
+    while waiting := [job.pk for job in jobs if job.pk not in ended]:
+        if context.has_company():
+            context.raise_if_stopped()
+            ended.update(_ended(waiting))
+            return all(job in ended for job in waiting)
+        context.park(awaited=list(dict.fromkeys(waiting)))
         # All have ended between the look and the park.
-        ended = _ended(ids)
-    return _in_order(jobs, ended, return_exceptions=return_exceptions)
+        ended.update(_ended(waiting))
+    return True
 
 
 def results_of(jobs: Sequence[Job], *, return_exceptions: bool) -> list[Any]:
     """Return the results of jobs that have all ended, in order, as `gather` does."""
     ended = _ended([job.pk for job in jobs])
-    return _in_order(jobs, ended, return_exceptions=return_exceptions)
+    return in_order(jobs, ended, return_exceptions=return_exceptions)
 
 
-def _in_order(jobs: Sequence[Job], ended: dict[UUID, Job], *, return_exceptions: bool) -> list[Any]:
+def in_order(jobs: Sequence[Job], ended: dict[UUID, Job], *, return_exceptions: bool) -> list[Any]:
+    """Return the results of ended jobs in the order of `jobs`, or raise the first failure."""
     answers = [_result(job, ended[job.pk]) for job in jobs]
     if not return_exceptions:
         for answer in answers:

@@ -7,10 +7,11 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.db.backends.signals import connection_created
 
 from django_durable import execution
@@ -50,11 +51,6 @@ class ThreadRunner:
         """
         self._waiting.extend(runs)
         self._wake_one()
-
-    @property
-    def has_threads(self) -> bool:
-        """Tell whether there are any."""
-        return self._count > 0
 
     def save_connections(self) -> None:
         """Let idle threads close theirs, those that are idle now too.
@@ -147,10 +143,6 @@ class LoopRunner:
         self._threads = threads
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: deque[Run] = deque()
-        self._live = 0
-        # Async code reaches the database through a thread that all its runs share. It need not be
-        # asked to clean up, which costs a switch to it and back, while it has no connection.
-        self._connected = False
         connection_created.connect(self._notice, weak=False)
 
     def submit(self, runs: Sequence[Run]) -> None:
@@ -181,40 +173,40 @@ class LoopRunner:
 
     def _notice(self, **_: Any) -> None:
         if _in_async_run.get():
-            self._connected = True
             self._threads.save_connections()
-
-    def _clean(self) -> None:
-        """Clean the connection that the runs share; close it if they are none, and others may be.
-
-        Asked for in the thread of the connection: a run that starts now waits for its turn there.
-        """
-        if self._live == 0 and self._threads.has_threads:
-            connections.drop()
-        else:
-            connections.clean()
 
     def _start_all(self) -> None:
         while self._waiting:
             run = self._waiting[0]
             assert self._loop is not None  # noqa: S101 - the loop is what calls this
-            self._live += 1
             task = self._loop.create_task(self._work(run))
             run.runs_as(task, self._loop)
             self._waiting.popleft()
 
     async def _work(self, run: Run) -> None:
         _in_async_run.set(True)
-        try:
-            # The loop may have been busy for long: a cancel or a timeout may have come meanwhile.
-            run.context.raise_if_stopped()
-            outcome = await execution.aexecute(run.context)
-        except BaseException as error:  # noqa: BLE001 - without an outcome it would never end
-            outcome = execution.judge(run.context, error)
-        self._live -= 1
-        try:
-            if self._connected:
-                await sync_to_async(self._clean)()
-        finally:
-            # Also when the task is cancelled meanwhile.
-            self._finished(run, outcome)
+        # As each request has under ASGI: what one run does in its thread keeps no other waiting.
+        own = ThreadSensitiveContext()
+        async with own:
+            try:
+                # The loop may have been busy for long: a cancel or timeout may have come meanwhile.
+                run.context.raise_if_stopped()
+                outcome = await execution.aexecute(run.context)
+            except BaseException as error:  # noqa: BLE001 - without an outcome it would never end
+                outcome = execution.judge(run.context, error)
+            await self._leave_thread(own)
+        self._finished(run, outcome)
+
+    async def _leave_thread(self, own: ThreadSensitiveContext) -> None:
+        """Wait until nothing runs any more in the thread of a run, if it has one, and clean up.
+
+        That holds its slot, also when the task is cancelled meanwhile: what is called there can't
+        be.
+        """
+        executor = SyncToAsync.context_to_thread_executor.get(own)
+        if executor is None:
+            return
+        cleaned = asyncio.get_running_loop().run_in_executor(executor, connections.drop)
+        while not cleaned.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.shield(cleaned)

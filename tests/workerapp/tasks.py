@@ -15,7 +15,7 @@ from typing import Any
 
 from django.db import connection
 
-from django_durable import Backoff, JobContext, faults, workflow
+from django_durable import Backoff, JobContext, faults, step, workflow
 from tests.workerapp.models import Debit
 from tests.workerapp.notes import Notes
 
@@ -285,3 +285,66 @@ async def async_flow(context: JobContext, folder: str) -> list[Any]:
     child = await context.astart("leaf", leaf, 3)
     signalled = await context.await_for_signal("word")
     return [several, paid, await child.aresult(), signalled, await context.astep("sync", len, "ab")]
+
+
+def _hold(folder: str, label: str) -> str:
+    Notes(folder).add("hold", label=label)
+    Notes(folder).wait_to_go(label)
+    Notes(folder).add("held", label=label)
+    return label
+
+
+@workflow(timeout=HOUR)
+async def hold_in_a_thread(context: JobContext, folder: str, label: str) -> str:
+    """Use a plain function that takes long as a step of an async workflow."""
+    held: str = await context.astep("hold", _hold, folder, label)
+    return held
+
+
+@workflow(timeout=timedelta(seconds=3), max_attempts=1)
+async def async_quick(context: JobContext) -> int:
+    """Do a step of async code, and one of a plain function."""
+
+    async def one() -> int:
+        return 1
+
+    return await context.astep("one", one) + await context.astep("two", len, "ab")
+
+
+@workflow(timeout=HOUR, backoff=AT_ONCE)
+async def wait_beside_a_step(context: JobContext, folder: str, wait: str) -> list[Any]:
+    """Do a step of async code while the run waits for something else, or fails."""
+
+    async def long() -> str:
+        Notes(folder).add("long", attempt=context.attempt)
+        try:
+            while not Notes(folder).may_go("long"):  # noqa: ASYNC110 - files tell
+                await asyncio.sleep(0.01)
+        finally:
+            Notes(folder).add("long ended", attempt=context.attempt)
+        return "long"
+
+    async def other() -> Any:
+        if wait == "sleep":
+            return await context.asleep("nap", timedelta(seconds=1.2))
+        if wait == "signal":
+            return await context.await_for_signal("word")
+        if wait == "child":
+            return await (await context.astart("leaf", leaf, 3)).aresult()
+        if wait == "retry":
+            return await context.astep("insist", _insist, folder)
+        while not Notes(folder).read("long"):  # noqa: ASYNC110 - files tell
+            await asyncio.sleep(0.01)
+        if context.attempt == 1:
+            raise ValueError("the first time")
+        return None
+
+    return list(await asyncio.gather(context.astep("long", long), other()))
+
+
+@step(max_attempts=2, backoff=Backoff(initial=timedelta(seconds=1.5), jitter=0.0))
+async def _insist(folder: str) -> str:
+    Notes(folder).add("insist")
+    if len(Notes(folder).read("insist")) == 1:
+        raise ValueError("the first time")
+    return "insisted"
