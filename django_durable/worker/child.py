@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from django_durable import execution
+from django_durable.jobtypes import registry
 from django_durable.outcomes import Abandoned, Outcome, Rejected
 from django_durable.worker import answers
 from django_durable.worker.announcer import Announcer
@@ -41,8 +42,9 @@ class Child:
         self._runs = Runs(table, 0)
         self._announcer = Announcer(options, self._runs)
         self._recorder = Recorder(self._runs, self._announcer, lambda: self._claimer.hint())
-        self._threads = ThreadRunner(self._finished)
-        self._tasks = LoopRunner(self._finished, self._threads)
+        mixed = any(registry.get(name).is_async for name in options.served_names())
+        self._threads = ThreadRunner(self._finished, frugal=mixed)
+        self._tasks = LoopRunner(self._finished)
         self._claimer = Claimer(
             options, claimer, self._runs, self._recorder, self._announcer, self._start
         )

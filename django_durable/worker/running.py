@@ -8,11 +8,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
-from typing import Any
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
-from django.db.backends.signals import connection_created
 
 from django_durable import execution
 from django_durable.outcomes import Outcome
@@ -22,9 +19,6 @@ from django_durable.worker.runs import Run
 
 Finished = Callable[[Run, Outcome], None]
 
-# True in what an async run calls, its excursions into threads included.
-_in_async_run: ContextVar[bool] = ContextVar("durable_in_async_run", default=False)
-
 
 class ThreadRunner:
     """Run plain functions, each in a thread of its own for as long as it runs.
@@ -33,16 +27,20 @@ class ThreadRunner:
     Short jobs are thus run by few threads, which costs few switches, and long ones all at once.
     """
 
-    def __init__(self, finished: Finished) -> None:
+    def __init__(self, finished: Finished, *, frugal: bool) -> None:
+        """Keep no connection in idle threads, if `frugal`, however long it might be used.
+
+        For a child that runs async functions, too, whose connections are others: together with one
+        for each thread that was ever busy those would be more than there are slots.
+        """
         self._finished = finished
+        self._frugal = frugal
         self._waiting: deque[Run] = deque()
         self._lock = threading.Lock()
         self._idle: list[threading.Lock] = []
         self._waking = False
         self._count = 0
         self._pid = os.getpid()
-        # Whether threads keep no connection while they are idle.
-        self._frugal = False
 
     def submit(self, runs: Sequence[Run]) -> None:
         """Start runs; a new thread is made when none is idle.
@@ -51,20 +49,6 @@ class ThreadRunner:
         """
         self._waiting.extend(runs)
         self._wake_one()
-
-    def save_connections(self) -> None:
-        """Let idle threads close theirs, those that are idle now too.
-
-        For a child whose async runs have one that they share: together with one for each thread
-        that was ever busy that would be more than there are slots.
-        """
-        if self._frugal:
-            return
-        self._frugal = True
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for gate in idle:
-            gate.release()
 
     def _wake_one(self) -> None:
         with self._lock:
@@ -98,8 +82,6 @@ class ThreadRunner:
             try:
                 run = self._waiting.popleft()
             except IndexError:
-                if self._frugal:
-                    connections.drop()
                 with self._lock:
                     if self._waiting:
                         continue
@@ -113,7 +95,11 @@ class ThreadRunner:
                 self._wake_one()
             outcome = _isolated(run) if run.is_isolated else execution.execute(run.context)
             self._leave_if_copy()
-            connections.clean()
+            if self._frugal and not self._waiting:
+                # Before its slot, and with it its connection, is another run's.
+                connections.drop()
+            else:
+                connections.clean()
             self._finished(run, outcome)
 
     def _leave_if_copy(self) -> None:
@@ -138,12 +124,10 @@ def _isolated(run: Run) -> Outcome:
 class LoopRunner:
     """Run async functions on one event loop, in a thread of its own."""
 
-    def __init__(self, finished: Finished, threads: ThreadRunner) -> None:
+    def __init__(self, finished: Finished) -> None:
         self._finished = finished
-        self._threads = threads
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: deque[Run] = deque()
-        connection_created.connect(self._notice, weak=False)
 
     def submit(self, runs: Sequence[Run]) -> None:
         """Start runs on the loop, which is made for the first one; raises as a thread does."""
@@ -171,10 +155,6 @@ class LoopRunner:
                 # A task that some job started raised SystemExit, say; the loop serves all jobs.
                 logger.exception("What a job started on the loop has failed; the loop goes on")
 
-    def _notice(self, **_: Any) -> None:
-        if _in_async_run.get():
-            self._threads.save_connections()
-
     def _start_all(self) -> None:
         while self._waiting:
             run = self._waiting[0]
@@ -184,7 +164,6 @@ class LoopRunner:
             self._waiting.popleft()
 
     async def _work(self, run: Run) -> None:
-        _in_async_run.set(True)
         # As each request has under ASGI: what one run does in its thread keeps no other waiting.
         own = ThreadSensitiveContext()
         async with own:

@@ -124,6 +124,10 @@ class Elsewhere:
         with psycopg.connect(self.url, autocommit=True) as session:
             return session.execute(text).fetchall()
 
+    def flush(self) -> None:
+        with psycopg.connect(self.url, autocommit=True) as session:
+            session.execute("CHECKPOINT")
+
     def statuses(self) -> dict[str, tuple[str, int]]:
         rows = self.query("SELECT id::text, status, attempt FROM durable_job")
         return {job: (status, attempt) for job, status, attempt in rows}
@@ -142,7 +146,7 @@ def restart_under_work(start, server, notes, folder, *, down_for: float, lease: 
     lines = len(worker.log.splitlines())
 
     # Claims do not wait for the disk: a crash would undo what is younger than this.
-    there.query("CHECKPOINT")
+    there.flush()
     server.stop("immediate")
     notes.let_go("during")
     wait_for("the ends", lambda: len(notes.read("end")) == 2)
