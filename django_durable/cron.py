@@ -131,14 +131,15 @@ class _Pattern:
     """Know what the five fields name, on a calendar and a clock without changes.
 
     `days` are days of the month, `weekdays` pairs of a weekday (Sunday is 0) and its number in
-    the month; None stands for any.
+    the month. A day must be named by both if `both` is set, else by one of them.
     """
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
-    days: frozenset[int] | None
+    days: frozenset[int]
     months: frozenset[int]
-    weekdays: frozenset[tuple[int, int]] | None
+    weekdays: frozenset[tuple[int, int]]
+    both: bool
     elapsed: bool
 
     def times_from(self, wall: datetime) -> Iterator[datetime]:
@@ -157,18 +158,14 @@ class _Pattern:
     def _names(self, day: date) -> bool:
         if day.month not in self.months:
             return False
-        if self.days is None and self.weekdays is None:
-            return True
+        if self.both:
+            return self._names_in_month(day) and self._names_in_week(day)
         return self._names_in_month(day) or self._names_in_week(day)
 
     def _names_in_month(self, day: date) -> bool:
-        if self.days is None:
-            return False
         return day.day in self.days or (_LAST in self.days and (day + DAY).month != day.month)
 
     def _names_in_week(self, day: date) -> bool:
-        if self.weekdays is None:
-            return False
         weekday = day.isoweekday() % 7
         return (weekday, (day.day + 6) // 7) in self.weekdays or (
             (weekday, _LAST) in self.weekdays and (day + 7 * DAY).month != day.month
@@ -187,9 +184,13 @@ def _read(expression: str) -> _Pattern:
     for field, size in zip(fields, _SIZES, strict=True):
         for entry in field.split(","):
             _check(entry, size)
+    # As cron has it (Debian's crontab(5)): only if both say something else a day may be either.
+    both = fields[2][0] in "*?" or fields[4][0] in "*?"
     try:
         (minutes, hours, days, months, weekdays), nth = croniter.expand(
-            " ".join(fields), strict=True
+            # A month that lacks the day still has the weekday, if that is enough.
+            " ".join(fields),
+            strict=both,
         )
     except CroniterError as error:
         raise ValueError(f"{expression[:50]!r} is not a cron expression: {error}") from None
@@ -201,14 +202,14 @@ def _read(expression: str) -> _Pattern:
     return _Pattern(
         minutes=tuple(_numbers(minutes) or range(60)),
         hours=tuple(_numbers(hours) or range(24)),
-        days=frozenset(_numbers(days)) or None,
+        days=frozenset(_numbers(days) or range(1, 32)),
         months=frozenset(_numbers(months) or range(1, 13)),
         weekdays=frozenset(
             (weekday, week)
-            for weekday in _numbers(weekdays)
+            for weekday in _numbers(weekdays) or range(7)
             for week in (_numbers(nth[weekday]) if nth else _WEEKS)
-        )
-        or None,
+        ),
+        both=both,
         elapsed=fields[0].startswith("*") or fields[1].startswith("*"),
     )
 
