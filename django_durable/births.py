@@ -118,8 +118,12 @@ def _other_than_born(context: JobContext, new: store.NewJob) -> tuple[UUID, bool
 
 
 def as_call(job_type: JobType | Call) -> Call:
-    """Return the call that a verb was given, with or without `using`."""
-    return job_type if isinstance(job_type, Call) else job_type.using()
+    """Return the call that a verb was given, with or without `using`; `TypeError` for no such."""
+    if isinstance(job_type, Call):
+        return job_type
+    if not isinstance(job_type, JobType):
+        raise TypeError(f"a child is a job type or job_type.using(...), not {job_type!r:.100}")
+    return job_type.using()
 
 
 def numbered(

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from django_durable import PermanentFailure, job, operations, step, workflow
+from django_durable import Backoff, PermanentFailure, job, operations, step, workflow
 from django_durable.choices import AttemptOutcome
 from django_durable.inspection import (
     blocked_on,
@@ -105,6 +105,41 @@ def broken():
 def try_once():
     """Fail for good."""
     raise ValueError("the secret")
+
+
+tried: list[int] = []
+
+
+@step(max_attempts=2, backoff=Backoff(initial=HOUR, jitter=0.0))
+def insist():
+    """Fail once."""
+    tried.append(1)
+    if len(tried) == 1:
+        raise ValueError("the first time")
+
+
+@workflow(name="inspected.insisting", queue_name="inspected")
+def insisting(context):
+    """Have a step that is tried again."""
+    if not context.job.resumed:
+        tried.clear()
+    context.step("insist", insist)
+
+
+def refund(value):
+    """Take the money back."""
+
+
+@step(compensate=refund)
+def spend():
+    """Spend money."""
+
+
+@workflow(name="inspected.spending", queue_name="inspected")
+def spending(context):
+    """Spend money, and die."""
+    context.step("spend", spend)
+    raise PermanentFailure("broken")
 
 
 @workflow(name="inspected.gathering", queue_name="inspected")
@@ -397,9 +432,9 @@ def test_many_jobs_cost_as_many_queries_as_few(hand, django_assert_max_num_queri
         for _ in range(number):
             make()
         jobs = list(Job.objects.all())
-        with django_assert_max_num_queries(7) as queries:
+        with django_assert_max_num_queries(8) as queries:
             answers = blocked_on_many(jobs)
-        assert len(queries) == 6
+        assert len(queries) == 7
         assert len(answers) == len(jobs)
 
 
@@ -574,8 +609,8 @@ class TestTimeline:
 
     def story_without_numbers(self, job, **options):
         """Return the story without durations and moments."""
-        times = re.compile(r"[0-9.]+ s(?=$|:)|until [0-9: -]+UTC")
-        replace = {"u": "until <time>"}
+        times = re.compile(r"[0-9.]+ s(?=$|:)|(until|at) [0-9: -]+UTC")
+        replace = {"u": "until <time>", "a": "at <time>"}
         return [
             (event, times.sub(lambda found: replace.get(found[0][0], "<n> s"), text))
             for event, text in self.story(job, **options)
@@ -734,11 +769,36 @@ class TestTimeline:
         go_one(winding)
         go_one(winding)
         new = job.fork("night")
-        assert self.story(new) == [
-            ("step_copied", "step 'one' earned by the job it was copied from"),
-            ("step_copied", "child 'kid' earned by the job it was copied from"),
+        assert self.story_without_numbers(new) == [
             ("enqueued", "enqueued as a fork of <id>"),
+            ("step_copied", "step 'one' copied, earned at <time>"),
+            ("step_copied", "child 'kid' copied, earned at <time>"),
         ]
+
+    def test_a_wait_for_the_next_try_of_a_step(self):
+        job = insisting.enqueue()
+        go_one(insisting)
+        job.refresh_from_db()
+        assert re.fullmatch(r"retrying step 'insist' at .{19,} after ValueError", blocked_on(job))
+        job.steps.update(wake_at=timezone.now() - HOUR)
+        Job.objects.filter(pk=job.pk).update(due_at=timezone.now() - HOUR)
+        go_one(insisting)
+        assert [text for event, text in self.story_without_numbers(job) if "step" in text] == [
+            "step 'insist' failed in try 1: ValueError; waits for the next",
+            "step 'insist' succeeded after <n> s",
+        ]
+
+    def test_the_undo_job_of_a_job_and_what_it_undoes(self):
+        job = spending.enqueue()
+        go_one(spending)
+        assert self.story(job)[-2:] == [
+            ("dead", "dead: permanent: an error that no further attempt can mend"),
+            ("undo_made", "undo job <id> made"),
+        ]
+        go_one(spending)
+        assert self.story(job)[-1] == ("undo_ended", "undo job succeeded")
+        (undo,) = job.children.all()
+        assert self.story(undo)[0] == ("enqueued", "enqueued to undo <id>")
 
     def test_the_forks_of_a_job(self):
         job = plain.enqueue()

@@ -10,15 +10,14 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import Count, OuterRef, Subquery
-from django.utils import timezone
 
 from django_durable import store
-from django_durable.choices import FINISHED, JobStatus
+from django_durable.choices import FINISHED, JobStatus, StepKind, StepStatus
 from django_durable.durations import parse_rate
-from django_durable.inspection.history import ENDINGS
+from django_durable.inspection.history import ENDINGS, shown_moment
 from django_durable.inspection.liveness import with_liveness
 from django_durable.jobtypes import registry
-from django_durable.models import Attempt, Job, Queue, Worker
+from django_durable.models import Attempt, Job, Queue, Step, Worker
 from django_durable.querysets import ClockNow
 from django_durable.store.base import rows
 from django_durable.store.budgets import find_openings
@@ -53,25 +52,27 @@ def blocked_on(job: Job) -> str:
 def blocked_on_many(jobs: Iterable[Job]) -> dict[UUID, str]:
     """Say of each job, by its id, why it does not run now: "" if it runs or has ended.
 
-    Judges the rows as the database holds them now, by its clock, in at most seven queries for any
+    Judges the rows as the database holds them now, by its clock, in at most eight queries for any
     number of jobs. What an earlier obstacle hides is not said: a paused queue, no worker, a
     queue's limit, a concurrency key, rates and full slots, in this order.
     """
     jobs = list(jobs)
     answers = {job.pk: "" for job in jobs}
     found = _reread([job.pk for job in jobs if job.status not in FINISHED])
-    parked = _awaited([job.pk for job in found if job.status == JobStatus.WAITING])
+    waiting = [job for job in found if job.status == JobStatus.WAITING]
+    parked = _awaited([job.pk for job in waiting])
+    retrying = _retrying([job.pk for job in waiting if job.waits_for is None and job.due_at])
     due = [job for job in found if job.due_at is not None and job.due_at <= job.now]
     obstacles = _Obstacles.standing_before(due) if due else _Obstacles()
     for job in found:
         if job.due_at is not None and job.due_at <= job.now:
             answers[job.pk] = obstacles.of(job)
         elif job.status == JobStatus.WAITING:
-            answers[job.pk] = _parked(job, parked.get(job.pk))
+            answers[job.pk] = retrying.get(job.pk) or _parked(job, parked.get(job.pk))
         else:
             answers[job.pk] = _delayed(job)
         if job.start_by is not None and job.started_at is None:
-            answers[job.pk] += f"; cancelled if not started by {_moment(job.start_by)}"
+            answers[job.pk] += f"; cancelled if not started by {shown_moment(job.start_by)}"
     return answers
 
 
@@ -87,12 +88,8 @@ def _reread(ids: list[UUID]) -> list[Any]:
     )
 
 
-def _moment(at: datetime) -> str:
-    return f"{timezone.localtime(at):%Y-%m-%d %H:%M:%S %Z}"
-
-
 def _delayed(job: Any) -> str:
-    until = _moment(job.due_at)
+    until = shown_moment(job.due_at)
     if job.outcome is not None:
         return f"retrying at {until} after attempt {job.attempt} {ENDINGS[job.outcome]}"
     if job.rejections:
@@ -111,13 +108,26 @@ def _awaited(ids: list[UUID]) -> dict[UUID, Counter[str]]:
     return awaited
 
 
+def _retrying(ids: list[UUID]) -> dict[UUID, str]:
+    """Say of jobs that are parked until the next try of a step which it is, and when."""
+    if not ids:
+        return {}
+    steps = Step.objects.filter(job__in=ids, kind=StepKind.STEP, status=StepStatus.PENDING)
+    return {
+        step.job_id: f"retrying step {step.name!r} at {shown_moment(step.wake_at)}"
+        f" after {step.error_class}"
+        for step in steps.order_by("-wake_at")
+        if step.wake_at is not None
+    }
+
+
 def _parked(job: Any, awaited: Counter[str] | None) -> str:
     if job.waits_for is not None:
-        limit = f" until {_moment(job.due_at)}" if job.due_at else ""
+        limit = f" until {shown_moment(job.due_at)}" if job.due_at else ""
         return f"waiting for signal {job.waits_for!r}{limit}"
     if awaited is None:
         # Without a timer nothing but an event can wake it, and none is recorded.
-        return f"sleeping until {_moment(job.due_at)}" if job.due_at else "waiting to be woken"
+        return f"sleeping until {shown_moment(job.due_at)}" if job.due_at else "waiting to be woken"
     total = awaited.total()
     names = [
         name if number == 1 else f"{number} x {name}" for name, number in awaited.most_common()
@@ -127,7 +137,7 @@ def _parked(job: Any, awaited: Counter[str] | None) -> str:
     jobs = "1 job" if total == 1 else f"{total} jobs"
     if total >= MOST_AWAITED:
         jobs = f"{total} jobs or more"
-    limit = f", until {_moment(job.due_at)} at the latest" if job.due_at else ""
+    limit = f", until {shown_moment(job.due_at)} at the latest" if job.due_at else ""
     return f"waiting for {jobs} ({', '.join(names)}){limit}"
 
 
@@ -203,7 +213,7 @@ class _Obstacles:
         if not used_up:
             return ""
         opens_at, whose = max(used_up)
-        return f"rate limited: {whose}, the next start is possible at {_moment(opens_at)}"
+        return f"rate limited: {whose}, the next start is possible at {shown_moment(opens_at)}"
 
 
 def lacking(workers: Sequence[Worker], name: str, queue_name: str, requires: str | None) -> str:

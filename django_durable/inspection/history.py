@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.db.models import OuterRef, Subquery
+from django.utils import timezone
 
 from django_durable.choices import AttemptOutcome, JobStatus, StepKind
 from django_durable.models import Attempt, DeadLetter, Job, Step
@@ -52,6 +53,11 @@ class Entry:
     text: str
 
 
+def shown_moment(at: datetime) -> str:
+    """Return a moment for people, in the current time zone."""
+    return f"{timezone.localtime(at):%Y-%m-%d %H:%M:%S %Z}"
+
+
 def with_errors(jobs: JobQuerySet) -> JobQuerySet:
     """Annotate jobs with `last_error_class` and `last_message`.
 
@@ -78,6 +84,7 @@ def timeline(job: Job, limit: int = 100, *, messages: bool = True) -> list[Entry
         *_signals(job),
         *_forks(job),
         *_end(job),
+        *_undo(job),
     ]
     # The sort keeps the order of what happened at one moment.
     return sorted(entries, key=lambda entry: entry.at)
@@ -88,6 +95,8 @@ def _birth(job: Job) -> Iterator[Entry]:
     source = ""
     if letter is not None:
         source = f" as the replay of {letter.job_id}"
+    elif "undo" in job.metadata:
+        source = f" to undo {job.metadata['undo']}"
     elif job.forked_from is not None:
         source = f" as a fork of {job.forked_from}"
     yield Entry(job.enqueued_at, "enqueued", f"enqueued{source}")
@@ -156,10 +165,11 @@ def _step(job: Job, step: Step, *, messages: bool) -> Iterator[Entry]:
     what = f"{step.kind} {step.name!r}"
     if step.finished_at is not None and step.finished_at < job.enqueued_at:
         # A replay or a fork has it from the job that earned it, with its moments.
-        yield Entry(step.finished_at, "step_copied", f"{what} earned by the job it was copied from")
+        earned = shown_moment(step.finished_at)
+        yield Entry(job.enqueued_at, "step_copied", f"{what} copied, earned at {earned}")
         return
     if step.finished_at is None or (step.kind in WAITS and step.finished_at > step.started_at):
-        until = f" until {step.wake_at:%Y-%m-%d %H:%M:%S} UTC" if step.wake_at else ""
+        until = f" until {shown_moment(step.wake_at)}" if step.wake_at else ""
         yield Entry(step.started_at, "waiting", f"{what} waits{until}")
     if step.finished_at is None:
         return
@@ -187,10 +197,15 @@ def _others(job: Job, steps: Sequence[Step]) -> Iterator[Entry]:
     for other in ended.order_by("finished_at", "pk").only("status", "finished_at"):
         if other.finished_at is not None:
             kind = "child_ended" if other.pk in children else "awaited_ended"
-            yield Entry(other.finished_at, kind, f"{names[other.pk]} {JOB_ENDINGS[other.status]}")
+            # A copied child may have ended before there was this job.
+            at = max(other.finished_at, job.enqueued_at)
+            yield Entry(at, kind, f"{names[other.pk]} {JOB_ENDINGS[other.status]}")
 
 
 def _event(event: dict[str, Any], awaited: Sequence[str]) -> str:
+    if "step" in event:
+        after = f"step {event['step']!r} failed in try {event['tries']}"
+        return f"{after}: {event['error']}; waits for the next"
     if awaited:
         more = event["count"] - len(awaited)
         return f"waits for {', '.join(awaited)}" + (f" and {more} more" if more else "")
@@ -220,6 +235,16 @@ def _end(job: Job) -> Iterator[Entry]:
         new = letter.replayed_as_id or "a job that has been deleted"
         by = f" by {letter.replayed_by}" if letter.replayed_by else ""
         yield Entry(letter.replayed_at, "replayed", f"replayed as {new}{by}")
+
+
+def _undo(job: Job) -> Iterator[Entry]:
+    """Tell of the undo job, which only a dead or cancelled job has."""
+    if job.status not in (JobStatus.DEAD, JobStatus.CANCELLED):
+        return
+    for undo in Job.all_objects.filter(parent=job.pk, metadata__undo=str(job.pk)).order_by("pk"):
+        yield Entry(undo.enqueued_at, "undo_made", f"undo job {undo.pk} made")
+        if undo.finished_at is not None:
+            yield Entry(undo.finished_at, "undo_ended", f"undo job {JOB_ENDINGS[undo.status]}")
 
 
 def _ending(job: Job, letter: DeadLetter | None) -> tuple[str, str]:

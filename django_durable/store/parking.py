@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_durable.choices import StepKind
 from django_durable.store.base import atomic, log_event, rows
 from django_durable.store.checkpoints import Checkpoint, record_checkpoints
 from django_durable.store.recording import Right
@@ -81,7 +82,7 @@ def park(
             wake_at=wake_at,
             hold_key=hold_key,
             signal=signal,
-            event=_wait_event(awaited),
+            event=_wait_event(awaited, checkpoint),
         )
         if not parked:
             transaction.set_rollback(True, using=db.alias)
@@ -89,7 +90,11 @@ def park(
     return Parked.PARKED
 
 
-def _wait_event(awaited: Sequence[UUID]) -> str | None:
+def _wait_event(awaited: Sequence[UUID], checkpoint: Checkpoint | None) -> str | None:
+    """Return what no checkpoint will tell of the wait, or None."""
+    if checkpoint is not None and checkpoint.kind is StepKind.STEP:
+        step, error = checkpoint.name, checkpoint.error_class
+        return log_event("waiting", step=step, error=error, tries=checkpoint.tries)
     if not awaited:
         return None
     named = [str(job) for job in awaited[:NAMED]]
