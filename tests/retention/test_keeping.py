@@ -453,6 +453,9 @@ def test_prune_counts_or_deletes_what_is_gone(
     advance(5 * DAY)
     leaf.enqueue()
     assert run("--dry-run")["deleted"] == 7
+    out = StringIO()
+    call_command("durable", "prune", "--dry-run", stdout=out, no_color=True)
+    assert out.getvalue() == "7 jobs would be deleted.\n"
     assert Job.all_objects.count() == 8
     assert run()["deleted"] == 7
     assert Job.all_objects.count() == 1

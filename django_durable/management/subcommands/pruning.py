@@ -19,7 +19,7 @@ class Prune(Subcommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--dry-run", action="store_true", help="only count what would be looked at"
+            "--dry-run", action="store_true", help="only count what would be deleted"
         )
 
     def run(self, options: dict[str, Any]) -> Report:
@@ -33,6 +33,6 @@ class Prune(Subcommand):
         number = document["deleted"]
         jobs = "1 job" if number == 1 else f"{number} jobs"
         if document["dry_run"]:
-            page.line(f"{jobs} would be deleted, unless a living job has awaited them.")
+            page.line(f"{jobs} would be deleted.")
         else:
             page.line(page.style.SUCCESS(f"Deleted {jobs}."))
