@@ -767,7 +767,7 @@ class Schedule(models.Model):
         return Schedule.objects.using(using or self._state.db).filter(pk=self.pk).delete()
 
     def preview(self, n: int = 5) -> list[datetime]:
-        """Return the next n nominal times from now on, in UTC; fewer if `until` comes before.
+        """Return the next n nominal times from now on, in UTC; fewer if there are no more.
 
         Whether the schedule is enabled does not matter. Raises `ValueError` for a wrong rule.
         """

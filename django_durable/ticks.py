@@ -117,7 +117,7 @@ def first_tick(rule: Rule, now: datetime) -> datetime | None:
     if rule.starts_at is not None and now <= rule.starts_at:
         return _within(rule, now - _MOMENT)
     times = rule.times(rule.starts_at or now)
-    return _within(rule, times.next_after(now if rule.every is None else now - _MOMENT))
+    return _within(rule, _next(times, now if rule.every is None else now - _MOMENT))
 
 
 def next_tick(rule: Rule, after: datetime) -> datetime | None:
@@ -126,7 +126,7 @@ def next_tick(rule: Rule, after: datetime) -> datetime | None:
     The grid of `every` is the one that `after` lies on.
     """
     after = to_utc(after)
-    return _within(rule, rule.times(after).next_after(after))
+    return _within(rule, _next(rule.times(after), after))
 
 
 def moved_on(rule: Rule, next_run_at: datetime, now: datetime) -> datetime | None:
@@ -137,7 +137,7 @@ def moved_on(rule: Rule, next_run_at: datetime, now: datetime) -> datetime | Non
     now, tick = to_utc(now), _within(rule, to_utc(next_run_at))
     if tick is None or tick > now:
         return tick
-    return _within(rule, rule.times(tick).next_after(now))
+    return _within(rule, _next(rule.times(tick), now))
 
 
 def due_ticks(
@@ -179,14 +179,22 @@ def jittered(tick: datetime, jitter: timedelta | None, key: object) -> datetime:
     return tick + (2 * share - 1) * (jitter or _NOTHING)
 
 
-def _within(rule: Rule, tick: datetime) -> datetime | None:
+def _next(times: Cron | Grid, moment: datetime) -> datetime | None:
+    """Return the first time after the moment, or None if the calendar ends before it."""
+    try:
+        return times.next_after(moment)
+    except OverflowError:
+        return None
+
+
+def _within(rule: Rule, tick: datetime | None) -> datetime | None:
     """Return the tick, or the first one from `starts_at` if it lies before that.
 
     Return None if that is later than `until`.
     """
-    if rule.starts_at is not None and tick < rule.starts_at:
-        tick = rule.times(rule.starts_at).next_after(rule.starts_at - _MOMENT)
-    return None if rule.until is not None and tick > rule.until else tick
+    if tick is not None and rule.starts_at is not None and tick < rule.starts_at:
+        tick = _next(rule.times(rule.starts_at), rule.starts_at - _MOMENT)
+    return None if tick is None or (rule.until is not None and tick > rule.until) else tick
 
 
 def _ticks(rule: Rule, first: datetime, last: datetime) -> list[datetime]:

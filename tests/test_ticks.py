@@ -385,3 +385,14 @@ class TestJitter:
     def test_has_no_effect_past_the_end(self) -> None:
         rule = Rule(every=HOUR, jitter=30 * MINUTE, until=NOON)
         assert due_ticks(rule, NOON, NOON - 30 * MINUTE) == Due([NOON], 0, None)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [Rule(cron=Cron("0 0 29 2 *", "UTC")), Rule(every=36500 * DAY)],
+    ids=["cron", "every"],
+)
+def test_after_the_last_tick_that_the_calendar_holds_there_is_none(rule: Rule) -> None:
+    late = datetime(9997, 1, 1, tzinfo=UTC)
+    assert next_tick(rule, late) is None
+    assert moved_on(rule, late, late) is None

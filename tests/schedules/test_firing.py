@@ -401,6 +401,13 @@ def test_preview_of_a_row_that_is_not_stored(work: JobType, at: At) -> None:
     assert then == at_once + HOUR
 
 
+def test_preview_ends_with_the_calendar(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    coming = work.schedule("leap", cron="0 0 29 2 *").preview(5000)
+    assert len(coming) == 1933
+    assert coming[-1] == datetime(9996, 2, 29, tzinfo=UTC)
+
+
 def test_an_edit_does_not_make_a_schedule_miss_what_is_due(work: JobType, at: At) -> None:
     at(2026, 5, 4, 12, 30)
     row = work.schedule("hourly", cron="@hourly")
