@@ -39,27 +39,29 @@ def reconcile(names: Collection[str]) -> None:
     """Let the table say what the code declares; to be called when a worker starts.
 
     A changed declaration changes its one row, also when many workers start at once; a row that
-    is declared no longer stops, unless this process does not know its job type at all.
+    is declared no longer stops, unless this process does not know its job type at all. A
+    declaration that the database refuses is broken, and keeps no other from being written.
     """
     declared = [each for each in schedules.declarations() if each.job_type.name in names]
     with store.transaction():
         store.own_declarations(store.connection())
         rows = list(Schedule.objects.filter(job_name__in=names).only(*_RECONCILED))
+        # What was broken may be mended by the code of this process.
+        broken = Schedule.objects.filter(job_name__in=names).exclude(broken="")
+        for row in broken.exclude(broken=NOT_DECLARED).select_for_update(no_key=True):
+            schedules.plan(row)
         for declaration in declared:
             _declare(declaration, rows)
         for row in rows:
             if row.declared and not any(each.is_named(row.job_name, row.name) for each in declared):
                 Schedule.objects.filter(pk=row.pk).update(declared=False, broken=NOT_DECLARED)
-        # What was broken may be mended by the code of this process.
-        broken = Schedule.objects.filter(job_name__in=names).exclude(broken="")
-        for row in broken.exclude(broken=NOT_DECLARED).select_for_update(no_key=True):
-            schedules.plan(row)
 
 
 _RECONCILED = ("job_name", "name", "declared", "declaration", "broken")
 
 
 def _declare(declaration: schedules.Declaration, rows: Sequence[Schedule]) -> None:
+    """Write a declaration that has changed, or show that the database refuses it."""
     text = declaration.text()
     found = declaration.choose(rows)
     for other in found[1:]:
@@ -67,13 +69,49 @@ def _declare(declaration: schedules.Declaration, rows: Sequence[Schedule]) -> No
         Schedule.objects.filter(pk=other.pk).update(declared=False, broken=NOT_DECLARED)
     if found and found[0].declared and found[0].declaration == text:
         return
-    back = bool(found) and found[0].broken == NOT_DECLARED
+    try:
+        with store.transaction():
+            _write(declaration, text, back=bool(found) and found[0].broken == NOT_DECLARED)
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception as error:
+        logger.exception(
+            "The schedule %r of %s is declared as the database does not take it",
+            declaration.name,
+            declaration.job_type.name,
+        )
+        # The lines that follow may show arguments.
+        why = schedules.why_broken(error, store.connection()).split("\n")[0]
+        _show_refused(declaration, found[0] if found else None, f"it was not written: {why}")
+
+
+def _write(declaration: schedules.Declaration, text: str, *, back: bool) -> None:
     row, _created = schedules.write(declaration, {"declared": True, "declaration": text})
     if back and row.next_run_at is not None:
         # What fell due while it was not declared was not missed.
         now = store.now(store.connection())
         following = ticks.moved_on(schedules.rule_of(row), row.next_run_at, now)
         Schedule.objects.filter(pk=row.pk).update(next_run_at=following)
+
+
+def _show_refused(declaration: schedules.Declaration, row: Schedule | None, why: str) -> None:
+    """Break the row of a declaration that was refused; a row without a rule stands for none.
+
+    The next worker that starts tries again.
+    """
+    try:
+        with store.transaction():
+            if row is None:
+                row = Schedule(job_name=declaration.job_type.name, name=declaration.name)
+                Schedule.objects.bulk_create([row])
+            # Seen as it is, or the next look would say what is wrong with no rule at all.
+            Schedule.objects.filter(pk=row.pk).update(
+                declared=True, declaration="", broken=why, rule_seen=F("rule_hash")
+            )
+    except (OperationalError, InterfaceError):
+        raise
+    except DatabaseError:
+        logger.exception("The schedule %r could not be marked as broken", declaration.name)
 
 
 def mark_unknown() -> None:

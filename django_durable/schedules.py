@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +35,8 @@ _NOTHING = timedelta(0)
 class Declaration:
     """Hold what code says of one schedule; None as time zone is the project's.
 
-    Raises `ValueError` for a wrong rule and `TypeError` for arguments that the function of the
-    job type does not take.
+    Raises `ValueError` for a wrong rule or what the table has no room for, and `TypeError` for
+    arguments that the function of the job type does not take.
     """
 
     job_type: JobType
@@ -55,6 +55,10 @@ class Declaration:
 
     def __post_init__(self) -> None:
         check_text("name", self.name, 255)
+        if isinstance(self.cron, str) and self.cron:
+            check_text("cron", self.cron, 255)
+        if not isinstance(self.run_on_create, bool):
+            raise ValueError(f"run_on_create is True or False, not {self.run_on_create!r:.50}")
         if isinstance(self.args, str) or not isinstance(self.args, Sequence):
             raise ValueError(f"args must be a list of arguments, not {self.args!r:.100}")
         if not isinstance(self.kwargs, Mapping):
@@ -175,7 +179,7 @@ def schedule(*, name: str | None = None, **rule: Any) -> Callable[[JobType], Job
     def declare(job_type: JobType) -> JobType:
         if not isinstance(job_type, JobType):
             raise TypeError("put @schedule above @job: it takes a job type")
-        declaration = Declaration(job_type, job_type.name if name is None else name, **rule)
+        declaration = _declared(job_type, job_type.name if name is None else name, rule, "name")
         if any(each.name == declaration.name for each in job_type.schedules):
             raise ValueError(
                 f"{job_type.name} has a schedule {declaration.name!r} already: give another name="
@@ -184,6 +188,17 @@ def schedule(*, name: str | None = None, **rule: Any) -> Callable[[JobType], Job
         return job_type
 
     return declare
+
+
+def _declared(job_type: JobType, name: str, options: Mapping[str, Any], beside: str) -> Declaration:
+    """Return the declaration that the options of a call make; it takes one `beside` them."""
+    known = {each.name for each in fields(Declaration)} - {"job_type", "name"}
+    if unknown := sorted(options.keys() - known):
+        raise TypeError(
+            f"schedule() got unknown options: {', '.join(unknown)};"
+            f" it takes {', '.join(sorted({*known, beside}))}"
+        )
+    return Declaration(job_type, name, **options)
 
 
 def declarations() -> Iterable[Declaration]:
@@ -209,7 +224,9 @@ def _connection(alias: str) -> BaseDatabaseWrapper:
 
 def upsert(job_type: JobType, name: str, *, enabled: bool | None = None, **rule: Any) -> Schedule:
     """Make or change the schedule of this name; see `JobType.schedule`."""
-    declaration = Declaration(job_type, name, **rule)
+    if not isinstance(enabled, bool | None):
+        raise ValueError(f"enabled is True, False or None, not {enabled!r:.50}")
+    declaration = _declared(job_type, name, rule, "enabled")
     with store.transaction():
         row, created = write(declaration, enabled=enabled is not False)
         if not created and enabled is not None:
@@ -227,23 +244,24 @@ def write(
     from django_durable.models import Schedule
 
     values = {**declaration.values(), **(more or {})}
-    while True:
-        row = find(declaration)
-        if row is not None:
-            if row.broken == NOT_DECLARED:
-                values["broken"] = ""
-            for name, value in values.items():
-                setattr(row, name, value)
-            row.save(update_fields=list(values))
-            return row, False
+    row = find(declaration)
+    if row is None:
         try:
             with store.transaction():
                 row = Schedule(**values, enabled=enabled)
                 row.save(force_insert=True)
                 return row, True
         except IntegrityError:
-            # Somebody else has made it this very moment.
-            continue
+            # Somebody else has made it this very moment, or the values are refused.
+            row = find(declaration)
+            if row is None:
+                raise
+    if row.broken == NOT_DECLARED:
+        values["broken"] = ""
+    for name, value in values.items():
+        setattr(row, name, value)
+    row.save(update_fields=list(values))
+    return row, False
 
 
 def find(declaration: Declaration) -> Schedule | None:
@@ -347,7 +365,8 @@ def _run_on_create(row: Schedule, first: datetime | None, now: datetime) -> dict
     """Make the job of a new schedule, unless its first tick is due as it is."""
     if first is not None and first <= now:
         return {}
-    made = make_jobs(row, [now], now)
+    with transaction.atomic(using=alias_of(row)):
+        made = make_jobs(row, [now], now)
     return {"last_job": made[-1].pk, "last_run_at": now} if made else {}
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from threading import Barrier
 from typing import Any
 
 import pytest
 from django.core.checks import run_checks
-from django.db import connections
+from django.db import connection, connections
 from django.test import override_settings
 
 from django_durable import PayloadError, firing, job, schedule
+from django_durable.inspection import problems
 from django_durable.jobtypes import JobType, registry
 from django_durable.models import Job, Schedule
 from tests.schedules.conftest import At, look, nominal
@@ -80,6 +82,11 @@ WRONG: list[dict[str, Any]] = [
     {"every": HOUR, "args": "one"},
     {"every": HOUR, "kwargs": ["tenant"]},
     {"every": HOUR, "name": ""},
+    {
+        "cron": f"{','.join(map(str, range(60)))} {','.join(map(str, range(24)))} 1-31,{'1,' * 20}1 * *"
+    },
+    {"every": HOUR, "run_on_create": "yes"},
+    {"every": HOUR, "run_on_create": None},
 ]
 
 
@@ -94,8 +101,12 @@ def test_wrong_rule_is_refused_where_it_is_written(work: JobType, rule: dict[str
 
 
 def test_what_is_no_rule_or_does_not_fit_the_function_is_a_type_error(work: JobType) -> None:
-    with pytest.raises(TypeError):
-        schedule(every=HOUR, when="now")(work)
+    with pytest.raises(TypeError, match=r"unknown options: enabled, when; it takes .*, name,"):
+        schedule(every=HOUR, when="now", enabled=True)(work)
+    with pytest.raises(TypeError, match=r"unknown options: when; it takes .*, enabled, every,"):
+        work.schedule("x", every=HOUR, when="now")
+    with pytest.raises(ValueError, match="enabled is True, False or None"):
+        work.schedule("x", every=HOUR, enabled="no")
     with pytest.raises(TypeError, match="tenants"):
         schedule(every=HOUR, kwargs={"tenants": 1})(work)
     with pytest.raises(PayloadError):
@@ -151,6 +162,60 @@ def test_reconciling_again_changes_nothing_and_keeps_what_was_edited(work: JobTy
 
     row = Schedule.objects.get()
     assert (row.every, row.enabled) == (2 * HOUR, False)
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.django_db
+def test_a_declaration_that_the_database_refuses_is_told_once_and_stops_no_other(
+    work: JobType, at: At, caplog: pytest.LogCaptureFixture, *, written: bool
+) -> None:
+    at(2026, 5, 4, 12, 30)
+    if written:
+        schedule(name="bad", cron="@hourly")(work)
+        firing.reconcile(registry.names())
+        work.schedules.clear()
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE durable_schedule ADD CHECK (cron <> '1 1 1 1 *')")
+    schedule(name="bad", cron="1 1 1 1 *")(work)
+    schedule(name="good", cron="@hourly")(work)
+    for _ in range(2):
+        caplog.clear()
+        firing.reconcile(registry.names())
+        at(2026, 5, 4, 13, 0, 1)
+        look()
+        assert [record.getMessage() for record in caplog.records] == [
+            "The schedule 'bad' of scheduled.work is declared as the database does not take it"
+        ]
+    (*_, broken), good = rows()
+    assert broken.startswith("it was not written: django.db.utils.IntegrityError: ")
+    assert good == ("scheduled.work", "good", True, "")
+    assert nominal(Schedule.objects.get(name="good")) == ["04 13:00:00"]
+    assert any("'bad'" in sentence for sentence in problems(min_workers=0))
+
+    work.schedules[0] = replace(work.schedules[0], cron="@daily")
+    firing.reconcile(registry.names())
+    row = Schedule.objects.get(name="bad")
+    assert (row.cron, row.broken, row.declared) == ("@daily", "", True)
+    assert row.next_run_at == START + 12 * HOUR
+
+
+@pytest.mark.django_db
+def test_a_first_run_that_breaks_the_transaction_stops_no_other_declaration(at: At) -> None:
+    def key() -> str:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 / 0")
+        raise AssertionError
+
+    @schedule(name="bad", cron="@hourly", run_on_create=True)
+    @schedule(name="good", cron="@hourly")
+    @job(name="scheduled.keyed", concurrency_key=key)
+    def keyed() -> None: ...
+
+    at(2026, 5, 4, 12, 30)
+    firing.reconcile(registry.names())
+    (*_, bad), good = rows()
+    assert "division by zero" in bad
+    assert good == ("scheduled.keyed", "good", True, "")
 
 
 @pytest.mark.django_db
