@@ -156,36 +156,36 @@ class Verdict(NamedTuple):
 def fire(names: Sequence[str], tell: Tell = send_enqueued, limit: int = BATCH) -> int:
     """Fire up to `limit` due schedules in one transaction; return how many were found.
 
-    One that the database refuses is found out by firing them one at a time; it is broken then,
-    and stops no other.
+    One that the database refuses is found out by firing them one by one; it is broken then, and
+    stops no other.
     """
-    try:
-        found, made = _fire_batch(names, limit)
-    except (OperationalError, InterfaceError):
-        raise
-    except DatabaseError as error:
-        if limit == 1:
-            _break_first(names, error)
-            return 1
-        return sum(fire(names, tell, limit=1) for _ in range(limit))
-    queues = sorted({job.queue_name for job in made})
-    notifications.notify(store.connection(), notifications.READY, queues)
-    tell(made)
-    return found
-
-
-def _fire_batch(names: Sequence[str], limit: int) -> tuple[int, list[Job]]:
     db = store.connection()
     with store.transaction():
         store.end_if_idle_for(db, IDLE_FOR)
         locked = store.lock_due_schedules(db, names, limit)
-        if not locked:
-            return 0, []
-        made = _fire_locked(db, locked)
-    return len(locked), made
+        made = _fire_locked(db, locked) if locked else []
+    queues = sorted({job.queue_name for job in made})
+    notifications.notify(store.connection(), notifications.READY, queues)
+    tell(made)
+    return len(locked)
 
 
 def _fire_locked(db: BaseDatabaseWrapper, locked: Sequence[int]) -> list[Job]:
+    """Fire locked schedules together or, if the database refuses that, each by itself."""
+    try:
+        with store.transaction():
+            return _fire_together(db, locked)
+    except (OperationalError, InterfaceError):
+        raise
+    except DatabaseError as error:
+        if len(locked) > 1:
+            return [job for pk in locked for job in _fire_locked(db, [pk])]
+        logger.exception("The schedule %s cannot fire", locked[0])
+        store.break_schedule(db, locked[0], f"{type(error).__name__}: {error}")
+        return []
+
+
+def _fire_together(db: BaseDatabaseWrapper, locked: Sequence[int]) -> list[Job]:
     """Judge locked schedules by what a later statement reads, insert their jobs and move on."""
     busy = Job.all_objects.filter(pk=OuterRef("last_job"), finished_at__isnull=True)
     rows = Schedule.objects.filter(pk__in=locked).order_by("next_run_at", "pk")
@@ -240,12 +240,3 @@ def _moved(pk: int, verdict: Verdict, job: Job | None) -> store.Moved:
         skipped=len(verdict.skipped),
         last_skipped_at=max(verdict.skipped, default=None),
     )
-
-
-def _break_first(names: Sequence[str], error: DatabaseError) -> None:
-    """Break the first due schedule, which the database has just refused to fire."""
-    db = store.connection()
-    with store.transaction():
-        for pk in store.lock_due_schedules(db, names, 1):
-            logger.error("The schedule %s cannot fire: %s", pk, error)
-            store.break_schedule(db, pk, f"{type(error).__name__}: {error}")

@@ -82,9 +82,7 @@ WRONG: list[dict[str, Any]] = [
     {"every": HOUR, "args": "one"},
     {"every": HOUR, "kwargs": ["tenant"]},
     {"every": HOUR, "name": ""},
-    {
-        "cron": f"{','.join(map(str, range(60)))} {','.join(map(str, range(24)))} 1-31,{'1,' * 20}1 * *"
-    },
+    {"cron": f"0 0 {'1,' * 130}1 * *"},
     {"every": HOUR, "run_on_create": "yes"},
     {"every": HOUR, "run_on_create": None},
 ]
