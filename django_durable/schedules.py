@@ -315,7 +315,7 @@ def plan(row: Schedule, now: datetime | None = None) -> None:
             if registry.find(row.job_name) is None:
                 # A worker that knows the job type does it.
                 return
-            changed |= _run_on_create(row, changed["next_run_at"], now)
+            changed |= _run_on_create(row, rule, changed["next_run_at"], now)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - told in `broken`
         # A wrong rule says it in a sentence.
         broken = why_broken(error, db).removeprefix("ValueError: ")
@@ -361,9 +361,16 @@ def _readable(moment: datetime | None) -> datetime | None:
     return moment if moment is not None and can_be_read(moment) else None
 
 
-def _run_on_create(row: Schedule, first: datetime | None, now: datetime) -> dict[str, Any]:
-    """Make the job of a new schedule, unless its first tick is due as it is."""
+def _run_on_create(
+    row: Schedule, rule: ticks.Rule, first: datetime | None, now: datetime
+) -> dict[str, Any]:
+    """Make the job of a new schedule, unless its first tick is due as it is.
+
+    Like a tick, it does not lie before `starts_at` or after `until`.
+    """
     if first is not None and first <= now:
+        return {}
+    if now < (rule.starts_at or now) or now > (rule.until or now):
         return {}
     with transaction.atomic(using=alias_of(row)):
         made = make_jobs(row, [now], now)

@@ -225,6 +225,24 @@ def test_a_schedule_that_is_made_disabled_runs_nothing_on_create(
     assert not row.jobs.exists()
 
 
+@pytest.mark.parametrize(
+    ("rule", "jobs"),
+    [
+        ({"starts_at": moment(15)}, 0),
+        ({"starts_at": moment(9)}, 1),
+        ({"until": moment(12)}, 0),
+        ({"until": moment(20)}, 1),
+    ],
+)
+def test_run_on_create_keeps_to_the_limits_of_the_rule(
+    work: JobType, at: At, rule: dict[str, Any], jobs: int
+) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("daily", cron="@hourly", run_on_create=True, **rule)
+    look()
+    assert row.jobs.count() == jobs
+
+
 def test_run_on_create_of_a_row_made_elsewhere_is_done_by_a_worker(work: JobType, at: At) -> None:
     at(2026, 5, 4, 12, 30)
     registry.remove(work)
@@ -484,6 +502,28 @@ def test_a_schedule_that_the_database_refuses_is_found_out_and_stops_no_other(at
         "tenant 14",
     ]
     assert "division by zero" in Schedule.objects.get(name="tenant-13").broken
+
+
+def test_a_refused_schedule_beside_one_that_is_always_behind_stops_no_other(
+    work: JobType, at: At
+) -> None:
+    at(2026, 5, 4, 12, 30)
+    behind, bad, other = (
+        work.schedule(name, cron="@hourly", **more)
+        for name, more in (
+            ("behind", {"catch_up": "all"}), ("bad", {"overlap": "skip"}), ("other", {})
+        )
+    )  # fmt: skip
+    at(2026, 5, 4, 13, 0, 1)
+    look()
+    # The count can't be raised any more, and the tick of 14:00 is to be skipped.
+    Schedule.objects.filter(pk=bad.pk).update(skipped=2**31 - 1)
+    Schedule.objects.filter(pk=behind.pk).update(next_run_at=moment(14) - timedelta(days=9000))
+    at(2026, 5, 4, 14, 0, 1)
+    firing.run_due(registry.names())
+    assert "out of range" in reread(bad).broken
+    assert nominal(other) == ["04 13:00:00", "04 14:00:00"]
+    assert behind.jobs.count() == 1001
 
 
 # What can't be stored; a lone surrogate, which can't either, would not pass between the processes
