@@ -753,14 +753,27 @@ class Schedule(models.Model):
     def __str__(self) -> str:
         return self.name if self.name == self.job_name else f"{self.job_name} {self.name}"
 
-    def save(self, *args: Any, using: str | None = None, **kwargs: Any) -> None:
-        """Store the row, and work out `next_run_at` if what decides over it has changed."""
+    def save(
+        self, *args: Any, using: str | None = None, update_fields: Any = None, **kwargs: Any
+    ) -> None:
+        """Store the row, and work out `next_run_at` if what decides over it has changed.
+
+        Of a row that is there already only what people edit is written, unless `update_fields`
+        names other columns: workers may have moved it on since it was read. One that this turns
+        on does not catch up.
+        """
         from django_durable import schedules
 
         alias = using or schedules.alias_of(self)
         with transaction.atomic(using=alias):
-            super().save(*args, using=alias, **kwargs)
+            stored = None if kwargs.get("force_insert") else schedules.lock(self, alias)
+            if stored is not None and update_fields is None:
+                update_fields = schedules.edited_columns() - self.get_deferred_fields()
+            super().save(*args, using=alias, update_fields=update_fields, **kwargs)
             schedules.plan_row(self)
+            if stored is not None and not stored.enabled and self.enabled:
+                schedules.miss_nothing([self.pk], alias)
+                self.refresh_from_db(using=alias, fields=["next_run_at"])
 
     def delete(self, using: str | None = None, keep_parents: bool = False) -> Any:
         """Delete the schedule; its jobs stay."""

@@ -171,6 +171,20 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         schedules.plan_new(rows, self.db)
         return super().bulk_create(rows, *args, **kwargs)
 
+    def update(self, **values: Any) -> int:
+        """Change the schedules; those that this turns on do not catch up."""
+        if "enabled" not in values or "next_run_at" in values:
+            return super().update(**values)
+        from django_durable import schedules
+
+        with transaction.atomic(using=self.db):
+            missed = list(self.filter(enabled=False, next_run_at__lte=ClockNow()))
+            changed = super().update(**values)
+            schedules.miss_nothing([row.pk for row in missed], self.db)
+        return changed
+
+    update.alters_data = True  # type: ignore[attr-defined]
+
     def delete(self) -> tuple[int, dict[str, int]]:
         """Delete the schedules; their jobs stay, without one."""
         with transaction.atomic(using=self.db):

@@ -277,6 +277,23 @@ def find(declaration: Declaration) -> Schedule | None:
     return found[0] if found else None
 
 
+def lock(row: Schedule, alias: str) -> Schedule | None:
+    """Return the row as it is stored, locked, or None if it is not there."""
+    from django_durable.models import Schedule
+
+    stored = Schedule.objects.using(alias).filter(pk=row.pk).only("enabled")
+    locked: Schedule | None = stored.select_for_update(no_key=True).first()
+    return locked
+
+
+def edited_columns() -> set[str]:
+    """Return the columns that people edit; the others are the scheduler's."""
+    from django_durable.models import Schedule
+
+    columns = Schedule._meta.concrete_fields
+    return {column.name for column in columns if column.editable and not column.primary_key}
+
+
 def plan_row(row: Schedule) -> None:
     """Plan the row just saved, if that has changed what decides over its next run."""
     from django_durable.models import Schedule
@@ -387,14 +404,23 @@ def switch(row: Schedule, *, on: bool) -> bool:
         locked = stored.select_for_update(no_key=True).get()
         changed: bool = locked.enabled != on
         if changed:
-            following = locked.next_run_at
-            if on and following is not None:
-                # A worker says in `broken` what is wrong with a wrong rule.
-                with contextlib.suppress(ValueError):
-                    following = ticks.moved_on(rule_of(locked), following, store.now(db))
-            stored.update(enabled=on, next_run_at=following)
+            stored.update(enabled=on)
     row.refresh_from_db(fields=["enabled", "next_run_at"])
     return changed
+
+
+def miss_nothing(keys: Sequence[int], alias: str) -> None:
+    """Move those of these schedules on that are turned on now, so that they do not catch up."""
+    from django_durable.models import Schedule
+
+    rows = Schedule.objects.using(alias).filter(
+        pk__in=keys, enabled=True, next_run_at__isnull=False
+    )
+    for row in rows.order_by("pk").select_for_update(no_key=True):
+        # A worker says in `broken` what is wrong with a wrong rule.
+        with contextlib.suppress(ValueError):
+            following = ticks.moved_on(rule_of(row), row.next_run_at, store.now(_connection(alias)))
+            Schedule.objects.using(alias).filter(pk=row.pk).update(next_run_at=following)
 
 
 def run_now(row: Schedule) -> Job:

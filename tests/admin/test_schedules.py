@@ -134,6 +134,18 @@ def test_a_changed_form_changes_the_next_run_and_keeps_the_payload(root: Client)
     assert changed.next_run_at != row.next_run_at
 
 
+def test_turning_on_by_the_form_does_not_catch_up_and_keeps_the_counts(root: Client) -> None:
+    add(root, enabled="")
+    row = Schedule.objects.get()
+    assert row.next_run_at is not None
+    Schedule.objects.update(next_run_at=row.next_run_at - timedelta(days=8), skipped=5)
+    root.post(url("change", row.pk, model="schedule"), {**FORM, "enabled": "on"})
+    row = Schedule.objects.get()
+    assert (row.enabled, row.skipped) == (True, 5)
+    assert row.next_run_at is not None
+    assert row.next_run_at > timezone.now()
+
+
 def test_enable_disable_and_run_now_do_it_and_are_recorded(root: Client) -> None:
     row = charge.schedule("nightly", cron="@daily")
     act(root, "disable_selected", row, model="schedule")

@@ -317,6 +317,66 @@ def test_workers_move_a_schedule_on_while_it_is_off(work: JobType, at: At) -> No
     assert look() == 0
 
 
+@pytest.mark.parametrize("how", ["save", "save of a field", "update", "bulk_update"])
+def test_turning_on_by_hand_does_not_catch_up(work: JobType, at: At, how: str) -> None:
+    """Though no worker was up while it was off."""
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("hourly", cron="@hourly", catch_up="all")
+    other = work.schedule("other", cron="@hourly", catch_up="all")
+    row.disable()
+    at(2026, 5, 4, 15, 20)
+    row.enabled = True
+    if how == "update":
+        Schedule.objects.update(enabled=True)
+    elif how == "bulk_update":
+        Schedule.objects.bulk_update([row], ["enabled"])
+    else:
+        row.save(update_fields=None if how == "save" else ["enabled"])
+        assert row.next_run_at == moment(16)
+    assert reread(row).next_run_at == moment(16)
+    look()
+    assert nominal(row) == []
+    assert len(nominal(other)) == 3
+    at(2026, 5, 4, 16, 0, 1)
+    look()
+    assert nominal(row) == ["04 16:00:00"]
+
+
+def test_a_rule_that_is_edited_as_it_is_turned_on_does_not_catch_up(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("hourly", cron="@hourly", catch_up="all", enabled=False)
+    at(2026, 5, 4, 15, 20)
+    row.enabled, row.cron = True, "*/30 * * * *"
+    row.save()
+    assert row.next_run_at == reread(row).next_run_at == moment(15, 30)
+
+
+def test_saving_what_was_read_before_a_tick_undoes_nothing(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 30)
+    row = work.schedule("hourly", cron="@hourly", overlap="skip")
+    for hour in (13, 14):
+        at(2026, 5, 4, hour, 0, 1)
+        look()
+    before = Schedule.objects.values().get()
+    row.kwargs = {"tenant": 3}
+    row.save()
+    after = Schedule.objects.values().get()
+    changed = {name for name in after if after[name] != before[name]}
+    assert changed == {"kwargs", "rule_hash", "rule_seen"}
+    assert look() == 0
+
+    row = reread(row)
+    row.skipped = 0
+    row.save()
+    assert reread(row).skipped == 1
+    row.save(update_fields=["skipped"])
+    assert reread(row).skipped == 0
+    Schedule.objects.only("name").get().save()
+    row.delete()
+    row.save()
+    assert Schedule.objects.count() == 1
+
+
 def test_preview_lists_coming_nominal_times(work: JobType, at: At) -> None:
     at(2026, 5, 4, 12, 30)
     row = work.schedule("hourly", cron="@hourly", until=moment(20))
