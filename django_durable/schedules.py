@@ -327,6 +327,7 @@ def plan(row: Schedule, now: datetime | None = None) -> None:
         now = store.now(db) if now is None else now
         rule = rule_of(row)
         changed["next_run_at"] = _planned(row, rule, now)
+        _check_arguments(row)
         broken = ""
         if row.run_on_create and row.enabled and row.rule_seen == 0:
             if registry.find(row.job_name) is None:
@@ -339,6 +340,20 @@ def plan(row: Schedule, now: datetime | None = None) -> None:
     if row.broken != NOT_DECLARED:
         changed["broken"] = broken
     Schedule.objects.using(db.alias).filter(pk=row.pk).update(**changed)
+
+
+def _check_arguments(row: Schedule) -> None:
+    """Raise what a tick would for arguments that don't fit, if this process knows the job type."""
+    job_type = registry.find(row.job_name)
+    if job_type is not None:
+        _check_kinds(row)
+        takes_context = job_type.takes_context
+        payloads.bind_arguments(job_type.func, row.args, row.kwargs, takes_context=takes_context)
+
+
+def _check_kinds(row: Schedule) -> None:
+    if not isinstance(row.args, list) or not isinstance(row.kwargs, dict):
+        raise TypeError("args must be a list and kwargs a dict that can be read")
 
 
 def why_broken(error: BaseException, db: BaseDatabaseWrapper) -> str:
@@ -463,8 +478,7 @@ def tick_jobs(row: Schedule, nominal: Sequence[datetime], now: datetime | None) 
     from django_durable.enqueueing import new_job
 
     job_type = registry.get(row.job_name)
-    if not isinstance(row.args, list) or not isinstance(row.kwargs, dict):
-        raise TypeError("args must be a list and kwargs a dict that can be read")
+    _check_kinds(row)
     made: list[store.Tick] = []
     for tick in nominal:
         call = Call(job_type)

@@ -529,6 +529,8 @@ def test_a_broken_schedule_says_why_stops_no_other_and_is_mended_by_an_edit(
     other = work.schedule("other", cron="@hourly")
     right = {name: getattr(row, name) for name in edit}
     Schedule.objects.filter(pk=row.pk).update(**edit)
+    look()
+    assert why in reread(row).broken
     at(2026, 5, 4, 13, 0, 1)
     look()
     assert why in reread(row).broken
