@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from django.conf import settings
 from django.core.management.base import CommandError
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -52,6 +53,15 @@ class _Stopped(BaseException):
 
 def _stop(*_: object) -> None:
     raise _Stopped
+
+
+def refuse_naive_time() -> None:
+    """Refuse to serve a project without time zones, though the system checks be skipped."""
+    if not settings.USE_TZ:
+        raise CommandError(
+            "USE_TZ is False. Set USE_TZ = True: leases, delays and schedules are moments, not"
+            " readings of a clock."
+        )
 
 
 def wait_for_database() -> str:

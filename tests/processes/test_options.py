@@ -11,6 +11,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 from django.core.management import CommandError, call_command
+from django.test import override_settings
 
 from django_durable.models import Job, Worker
 from tests.processes.harness import (
@@ -124,6 +125,14 @@ def test_an_unknown_job_type_ends_the_command(start):
 def test_a_wrong_flag_ends_the_command_with_a_sentence(args):
     with pytest.raises(CommandError, match=args[0]):
         call_command("worker", *args)
+
+
+@override_settings(USE_TZ=False)
+def test_a_project_without_time_zones_ends_the_command_though_checks_are_skipped(
+    transactional_db,
+):
+    with pytest.raises(CommandError, match="Set USE_TZ = True"):
+        call_command("worker", "--batch", "--skip-checks")
 
 
 def test_batch_ends_when_nothing_is_due_whatever_the_outcomes(start, notes, folder, queue):

@@ -22,7 +22,12 @@ from django_durable.worker.answers import SHORTEST, limit_waits
 from django_durable.worker.connections import notice_dead_peers
 from django_durable.worker.flags import add_flags, read_flags
 from django_durable.worker.options import WorkerOptions
-from django_durable.worker.startup import settle_queues, stopping_at_signals, wait_for_database
+from django_durable.worker.startup import (
+    refuse_naive_time,
+    settle_queues,
+    stopping_at_signals,
+    wait_for_database,
+)
 from django_durable.worker.streams import open_standard_streams, say
 from django_durable.worker.supervisor import Supervisor
 
@@ -53,6 +58,7 @@ class Command(BaseCommand):
         version = wait_for_database()
         if not flags["skip_checks"]:
             self.check(display_num_errors=False)
+        refuse_naive_time()
         settle_queues(options)
         card = WorkerCard(
             incarnation=uuid4(),
