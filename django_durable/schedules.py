@@ -494,7 +494,7 @@ def tick_jobs(row: Schedule, nominal: Sequence[datetime], now: datetime | None) 
 def preview(row: Schedule, n: int) -> list[datetime]:
     """Return coming nominal times; see `Schedule.preview`."""
     rule, now = rule_of(row), store.now(_connection(alias_of(row)))
-    if _is_planned(row):
+    if row.next_run_at is not None and _is_planned(row):
         following = _readable(row.next_run_at)
         tick = None if following is None else ticks.moved_on(rule, following, now)
     else:

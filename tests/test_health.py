@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.utils import timezone
 
 from django_durable import inspection, job
 from django_durable.inspection import health, problems
@@ -149,6 +150,29 @@ class TestQueues:
         ]
 
 
+class TestSchedulesThatNobodyFires:
+    def test_one_that_is_overdue(self) -> None:
+        send.schedule("late", every=HOUR)
+        send.schedule("off", every=HOUR, enabled=False)
+        moments = {65: False, 66: True}
+        for seconds, told in moments.items():
+            past = timezone.now() - timedelta(seconds=seconds)
+            Schedule.objects.update(next_run_at=past + timedelta(milliseconds=500))
+            assert bool(problems()) == told
+        assert problems() == [
+            "schedule 'late' of healthy.send should have run more than 1 m 5 s ago"
+        ]
+
+    def test_one_without_a_next_run_unless_it_has_ended(self, worker: Any) -> None:
+        send.schedule("lost", cron="@hourly")
+        send.schedule("ended", cron="@yearly", until=timezone.now())
+        send.schedule("ends", cron="@yearly", until=timezone.now() + timedelta(seconds=20))
+        Schedule.objects.filter(name="lost").update(next_run_at=None)
+        assert problems() == ["schedule 'lost' of healthy.send has no next run"]
+        silence(worker, HOUR)
+        assert problems(min_workers=0) == []
+
+
 class TestAge:
     def old(self, call: Any, *args: Any) -> None:
         made = call.enqueue(*args)
@@ -218,7 +242,7 @@ def test_it_costs_the_same_queries_whatever_there_is(django_assert_num_queries: 
     flags: dict[str, Any] = {"max_age": HOUR, "max_dead": 1}
     for number in (1, 30):
         make(number)
-        with django_assert_num_queries(7):
+        with django_assert_num_queries(9):
             problems(**flags)
 
 

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
-from django.db.models import Count, Q
+from django.db.models import Count, F, Q
 
 from django_durable import store
+from django_durable.conf import conf
 from django_durable.durations import format_duration
 from django_durable.inspection.blocking import lacking
 from django_durable.inspection.liveness import with_liveness
 from django_durable.jobtypes import registry
 from django_durable.models import DeadLetter, Queue, Schedule, Worker
+from django_durable.querysets import ClockNow
 from django_durable.store.base import rows
 
 # So many jobs of a lane are counted, and so many sentences are said of one kind.
 REACH = 1000
 MOST_SENTENCES = 20
+# How many schedules without a next run are asked for one.
+MOST_ASKED = 100
 # Among how many of the newest dead letters, beside those that are allowed, the open ones are found.
 NEWEST_LETTERS = 10_000
 
@@ -44,10 +49,10 @@ def problems(
     """Return what is wrong, a sentence each; nothing when all is well.
 
     Looked for are missing migrations, too few living workers, jobs that no living worker serves,
-    paused queues with jobs in them, broken schedules, with `max_age` jobs that could have started
-    so long ago, and with `max_dead` more dead letters than that which nobody has replayed. Costs a
-    few queries whose reach is bounded; raises Django's `OperationalError` when the database is
-    away.
+    paused queues with jobs in them, schedules that are broken or overdue, with `max_age` jobs that
+    could have started so long ago, and with `max_dead` more dead letters than that which nobody has
+    replayed. Costs a few queries whose reach is bounded; raises Django's `OperationalError` when
+    the database is away.
     """
     if missing := missing_migrations(store.connection()):
         what = _so_many(missing, "migration of durable is", "migrations of durable are")
@@ -61,6 +66,7 @@ def problems(
         *_some(_unserved(due, workers)),
         *_some(_late(due, queues, max_age)),
         *_some(_broken()),
+        *_some(_overdue(workers)),
         *_dead(max_dead),
     ]
 
@@ -161,6 +167,25 @@ def _broken() -> Iterator[str]:
     broken = Schedule.objects.filter(enabled=True).exclude(broken="").order_by("job_name", "name")
     for row in broken.only("job_name", "name", "broken"):
         yield f"schedule {row.name!r} of {row.job_name} cannot fire: {row.broken}"
+
+
+def _overdue(workers: list[Any]) -> Iterator[str]:
+    """Tell of schedules that some worker should have fired, or planned."""
+    if not workers:
+        # That is a problem of its own, or none at all.
+        return
+    patience = 5 * conf.poll_interval + timedelta(minutes=1)
+    able = Schedule.objects.filter(enabled=True, broken="").order_by("job_name", "name")
+    for row in able.filter(next_run_at__lt=ClockNow() - patience)[:REACH]:
+        late = format_duration(patience)
+        yield f"schedule {row.name!r} of {row.job_name} should have run more than {late} ago"
+    going_on = Q(until=None) | Q(until__gt=ClockNow())
+    # Those whose end is still to come may have had their last run: each has to be asked.
+    unplanned = able.filter(going_on, next_run_at=None)
+    for row in unplanned.order_by(F("until").asc(nulls_first=True), "pk")[:MOST_ASKED]:
+        with suppress(ValueError):
+            if row.preview(1):
+                yield f"schedule {row.name!r} of {row.job_name} has no next run"
 
 
 def _dead(most: int | None) -> Iterator[str]:

@@ -377,6 +377,22 @@ def test_saving_what_was_read_before_a_tick_undoes_nothing(work: JobType, at: At
     assert Schedule.objects.count() == 1
 
 
+@pytest.mark.parametrize("rule", [{"cron": "@hourly"}, {"every": HOUR}])
+def test_a_next_run_that_is_taken_away_is_planned_anew(
+    work: JobType, at: At, rule: dict[str, Any]
+) -> None:
+    at(2026, 5, 4, 12)
+    row = work.schedule("hourly", run_on_create=True, **rule)
+    look()
+    before = reread(row)
+    assert before.last_run_at is not None
+    Schedule.objects.update(next_run_at=None)
+    assert reread(row).preview(1) == [before.next_run_at]
+    at(2026, 5, 4, 12, 30)
+    assert look() == 0
+    assert reread(row).next_run_at == before.next_run_at
+
+
 def test_preview_lists_coming_nominal_times(work: JobType, at: At) -> None:
     at(2026, 5, 4, 12, 30)
     row = work.schedule("hourly", cron="@hourly", until=moment(20))
