@@ -1,23 +1,28 @@
 """A schedule that has lost its next run is planned anew."""
 
-from importlib import import_module
-
 from django.db import migrations
 
-# As in 0003, which has the trigger; the hash is the same.
-BEFORE = import_module("django_durable.migrations.0003_lanes").CREATE
-FUNCTION = BEFORE[BEFORE.index("CREATE FUNCTION durable_schedule_rule") :].split("CREATE TRIGGER")[
-    0
-]
-REPLACE = FUNCTION.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
+# As in 0003, but for what stands at %s.
+FUNCTION = """
+CREATE OR REPLACE FUNCTION durable_schedule_rule() RETURNS trigger LANGUAGE plpgsql AS $body$
+BEGIN
+    NEW.rule_hash := hash_record_extended(
+        ROW(
+            NEW.job_name, NEW.cron, NEW.every, NEW.timezone, NEW.starts_at, NEW.until,
+            NEW.catch_up, NEW.overlap, NEW.jitter, NEW.args, NEW.kwargs
+        ),
+        0
+    );%s
+    RETURN NEW;
+END
+$body$
+"""
 NOTICE = """
     IF TG_OP = 'UPDATE' AND NEW.next_run_at IS NULL AND OLD.next_run_at IS NOT NULL
         AND NEW.rule_seen <> 0
     THEN
         NEW.rule_seen := ~NEW.rule_hash;
-    END IF;
-    RETURN NEW;
-"""
+    END IF;"""
 
 
 class Migration(migrations.Migration):
@@ -29,8 +34,4 @@ class Migration(migrations.Migration):
 
     dependencies = [("durable", "0006_events")]
 
-    operations = [
-        migrations.RunSQL(
-            REPLACE.replace("    RETURN NEW;\n", NOTICE.lstrip("\n")), REPLACE, elidable=False
-        )
-    ]
+    operations = [migrations.RunSQL(FUNCTION % NOTICE, FUNCTION % "", elidable=False)]
