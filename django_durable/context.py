@@ -228,6 +228,7 @@ class JobContext:
     async def asleep(self, name: str, until: timedelta | datetime) -> None:
         """Do what `sleep` does, from async code; steps that are under way end before a park."""
         with self.under_way.task():
+            await self.under_way.let_others_begin()
             left = await sync_to_async(waiting.begin_sleep)(self, name, until)
             if left is None:
                 return
@@ -258,6 +259,7 @@ class JobContext:
         While steps are under way it looks about every second, and parks once they have ended.
         """
         with self.under_way.task():
+            await self.under_way.let_others_begin()
             wait = await sync_to_async(waiting.begin_signal)(self, name, timeout, signal)
             while not await sync_to_async(waiting.look_for_signal)(self, wait):
                 await self.under_way.none(self.MOMENT)
@@ -280,6 +282,7 @@ class JobContext:
         While steps are under way it looks about every second, and parks once they have ended.
         """
         with self.under_way.task():
+            await self.under_way.let_others_begin()
             found = await sync_to_async(waiting.begin_gather)(self, awaited := list(jobs))
             while not await sync_to_async(waiting.look_for_ends)(self, awaited, found):
                 await self.under_way.none(self.MOMENT)
@@ -508,11 +511,6 @@ class JobContext:
         return DurableError(
             "a plain verb can't wait while async steps of the run are under way: use its async twin"
         )
-
-    async def end_steps(self) -> None:
-        """End the steps that an async run has left behind."""
-        if self._under_way is not None:
-            await self._under_way.end()
 
     def clock(self) -> datetime:
         """Return about what the database's clock says, without asking it."""

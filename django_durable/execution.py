@@ -23,6 +23,7 @@ from django_durable.exceptions import (
     RetryJob,
     RunParked,
     RunTimedOut,
+    StopRun,
     checked_delay,
 )
 from django_durable.jobtypes import JobType, Unset
@@ -71,11 +72,15 @@ async def aexecute(context: JobContext) -> Outcome:
         if not context.options.takes_context:
             return _succeeded(context, await call())
         with context.running():
+            context.under_way.begin()
             try:
-                value = await call()
-            finally:
-                await context.end_steps()
-            return _succeeded(context, value)
+                outcome = _succeeded(context, await call())
+            except BaseException as error:  # noqa: BLE001 - as below
+                outcome = judge(context, error)
+            # No branch that the run leaves behind comes to another verb.
+            context.stop(StopRun("the run has ended"))
+            await context.under_way.end()
+            return outcome
     except BaseException as error:  # noqa: BLE001 - whatever a job raises is its outcome
         return judge(context, error)
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from django_durable.exceptions import StopRun
+
 
 class StepsUnderWay:
     """Count the steps that an async run has under way; for the thread of its event loop.
@@ -17,11 +19,19 @@ class StepsUnderWay:
         self.count = 0
         self._none = asyncio.Event()
         self._none.set()
+        self._main: asyncio.Task[object] | None = None
         self._tasks: set[asyncio.Task[object]] = set()
+
+    def begin(self) -> None:
+        """Know the current task as that of the run."""
+        self._main = asyncio.current_task()
 
     @contextmanager
     def task(self) -> Iterator[None]:
-        """Know the current task as one that is not to outlive the run."""
+        """Know the current task as one that is not to outlive the run.
+
+        What ends the run in it, ends the run's own task, too: that may wait for something else.
+        """
         task = asyncio.current_task()
         if task is None or task in self._tasks:
             yield
@@ -29,8 +39,16 @@ class StepsUnderWay:
         self._tasks.add(task)
         try:
             yield
+        except StopRun:
+            if self._main is not None and self._main is not task:
+                self._main.cancel()
+            raise
         finally:
             self._tasks.discard(task)
+
+    async def let_others_begin(self) -> None:
+        """Let tasks that were made together with this one come to their steps before it waits."""
+        await asyncio.sleep(0)
 
     @contextmanager
     def one(self) -> Iterator[None]:

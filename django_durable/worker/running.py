@@ -166,26 +166,34 @@ class LoopRunner:
     async def _work(self, run: Run) -> None:
         # As each request has under ASGI: what one run does in its thread keeps no other waiting.
         own = ThreadSensitiveContext()
-        async with own:
-            try:
-                # The loop may have been busy for long: a cancel or timeout may have come meanwhile.
-                run.context.raise_if_stopped()
-                outcome = await execution.aexecute(run.context)
-            except BaseException as error:  # noqa: BLE001 - without an outcome it would never end
-                outcome = execution.judge(run.context, error)
+        SyncToAsync.thread_sensitive_context.set(own)
+        try:
+            # The loop may have been busy for long: a cancel or a timeout may have come meanwhile.
+            run.context.raise_if_stopped()
+            outcome = await execution.aexecute(run.context)
+        except BaseException as error:  # noqa: BLE001 - without an outcome it would never end
+            outcome = execution.judge(run.context, error)
+        try:
             await self._leave_thread(own)
-        self._finished(run, outcome)
+        finally:
+            # Whatever becomes of the thread, and of this task, the end is recorded.
+            self._finished(run, outcome)
 
     async def _leave_thread(self, own: ThreadSensitiveContext) -> None:
-        """Wait until nothing runs any more in the thread of a run, if it has one, and clean up.
+        """Wait until nothing runs any more in the thread of a run, if it has one, and end it.
 
         That holds its slot, also when the task is cancelled meanwhile: what is called there can't
-        be.
+        be. Coroutines that the run has left behind share a thread, with one connection, that is
+        cleaned whenever a run ends.
         """
-        executor = SyncToAsync.context_to_thread_executor.get(own)
-        if executor is None:
+        threads, shared = SyncToAsync.context_to_thread_executor, SyncToAsync.single_thread_executor
+        thread = threads.get(own)
+        threads[own] = shared
+        if thread is None:
             return
-        cleaned = asyncio.get_running_loop().run_in_executor(executor, connections.drop)
+        cleaned = asyncio.get_running_loop().run_in_executor(thread, connections.drop)
         while not cleaned.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.shield(cleaned)
+        thread.shutdown(wait=False)
+        shared.submit(connections.drop)

@@ -208,3 +208,14 @@ class WorkerProcess:
         self.process.wait()
         # Others are init's children by now, who waits for them.
         wait_for("the end of its processes", lambda: not self.family())
+
+
+def sessions() -> int:
+    """Return how many sessions others have on this database."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND backend_type = 'client backend'"
+            " AND pid <> pg_backend_pid()"
+        )
+        return int(cursor.fetchone()[0])

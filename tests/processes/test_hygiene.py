@@ -12,6 +12,7 @@ from tests.processes.harness import (
     database_url,
     fresh,
     make_known,
+    sessions,
     wait_for,
     wait_for_end,
 )
@@ -39,17 +40,6 @@ def worker(transactional_db, tmp_path_factory):
 
 def shared(job_type, **options):
     return job_type.using(queue_name="shared", **options)
-
-
-def sessions() -> int:
-    """Return how many sessions others have on this database."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND backend_type = 'client backend'"
-            " AND pid <> pg_backend_pid()"
-        )
-        return cursor.fetchone()[0]
 
 
 def in_transaction() -> int:

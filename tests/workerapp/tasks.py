@@ -13,9 +13,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.db import connection
 
-from django_durable import Backoff, JobContext, faults, step, workflow
+from django_durable import Backoff, JobContext, faults, job, step, workflow
 from tests.workerapp.models import Debit
 from tests.workerapp.notes import Notes
 
@@ -348,3 +349,66 @@ async def _insist(folder: str) -> str:
     if len(Notes(folder).read("insist")) == 1:
         raise ValueError("the first time")
     return "insisted"
+
+
+@workflow(timeout=HOUR, max_attempts=2, backoff=AT_ONCE)
+async def fail_between_steps(context: JobContext, folder: str) -> None:
+    """Fail in one branch while another stands between two steps."""
+
+    async def charge() -> None:
+        Notes(folder).add("charge")
+
+    async def branch() -> None:
+        await context.astep(f"first-{context.attempt}", charge)
+        await asyncio.sleep(0.5)
+        await context.astep("second", charge)
+
+    async def fail() -> None:
+        await asyncio.sleep(0.2)
+        raise ValueError("the other branch")
+
+    await asyncio.gather(branch(), fail())
+
+
+@workflow(timeout=HOUR)
+async def wait_in_a_branch(context: JobContext) -> str:
+    """Wait durably in a task while the function itself waits for something of its own."""
+    done = asyncio.Event()
+
+    async def consume() -> None:
+        await context.asleep("nap", timedelta(seconds=1.5))
+        done.set()
+
+    task = asyncio.create_task(consume())
+    await done.wait()
+    await task
+    return "done"
+
+
+@job(timeout=HOUR)
+async def leave_a_thread_busy(folder: str) -> str:
+    """Return while a coroutine that is left behind still calls something in the thread."""
+
+    async def left() -> None:
+        await sync_to_async(_hold)(folder, "left")
+
+    task = asyncio.create_task(left())
+    while not Notes(folder).read("hold"):  # noqa: ASYNC110 - files tell
+        await asyncio.sleep(0.01)
+    return str(task.done())
+
+
+@job(timeout=HOUR, max_attempts=1)
+async def leave_a_reader() -> None:
+    """Fail while a coroutine that is left behind reads the database."""
+
+    async def read() -> None:
+        for _ in range(6):
+            await Debit.objects.acount()
+            await asyncio.sleep(0.1)
+
+    async def fail() -> None:
+        await asyncio.sleep(0.05)
+        raise ValueError("no")
+
+    await asyncio.gather(fail(), read())

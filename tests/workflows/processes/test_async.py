@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from django_durable.models import Job
-from tests.processes.harness import wait_for, wait_for_end
+from tests.processes.harness import sessions, wait_for, wait_for_end
 from tests.workerapp import tasks
 from tests.workflows.driving import fresh
 
@@ -86,4 +86,56 @@ def test_a_cancel_ends_the_step_beside_a_wait(
     (ended,) = wait_for_end(job)
     assert ended.status == "CANCELLED"
     assert notes.read("long ended")
+    worker.stop()
+
+
+def test_a_branch_that_a_failed_run_leaves_behind_comes_to_no_other_step(
+    start: Any, notes: Any, folder: str, queue: str
+) -> None:
+    job = tasks.fail_between_steps.using(queue_name=queue).enqueue(folder)
+    worker = start()
+    (ended,) = wait_for_end(job)
+    wait_for("the branch to go on", lambda: notes.now() - notes.read("charge")[-1]["at"] > 1.5)
+    worker.stop()
+    assert ended.status == "DEAD"
+    assert list(ended.steps.values_list("name", flat=True)) == ["first-1", "first-2"]
+    assert len(notes.read("charge")) == 2
+
+
+def test_a_wait_in_a_branch_parks_the_whole_run(start: Any, queue: str) -> None:
+    job = tasks.wait_in_a_branch.using(queue_name=queue).enqueue()
+    worker = start("--concurrency", "1")
+    wait_for("the park", lambda: fresh(job).status == "WAITING")
+    quick = tasks.async_quick.using(queue_name=queue).enqueue()
+    assert quick.result(SOON) == 3
+    assert job.result(SOON) == "done"
+    worker.stop()
+
+
+def test_a_cancel_while_the_thread_of_a_run_is_left_busy_loses_no_end(
+    start: Any, notes: Any, folder: str, queue: str
+) -> None:
+    job = tasks.leave_a_thread_busy.using(queue_name=queue).enqueue(folder)
+    worker = start("--concurrency", "1")
+    wait_for("the thread", lambda: notes.read("hold"))
+    wait_for("the return", lambda: notes.now() - notes.read("hold")[0]["at"] > 0.5)
+    for _ in range(3):
+        Job.objects.get(pk=job.pk).cancel()
+    notes.let_go("left")
+    (ended,) = wait_for_end(job)
+    assert ended.status == "SUCCESSFUL"
+    assert tasks.async_quick.using(queue_name=queue).enqueue().result(SOON) == 3
+    worker.stop()
+
+
+def test_what_failed_runs_leave_behind_shares_one_connection(start: Any, queue: str) -> None:
+    base = sessions()
+    worker = start("--concurrency", "4")
+    made = tasks.leave_a_reader.using(queue_name=queue).enqueue_many([((), {})] * 40)
+    living = Job.objects.in_queue(queue).exclude(status="DEAD")
+    most = 0
+    while living.exists():
+        most = max(most, sessions())
+    assert len(wait_for_end(*made)) == 40
+    assert most - base <= 4 + 3 + 2
     worker.stop()
