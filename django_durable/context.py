@@ -66,7 +66,6 @@ class JobContext:
     _stop: StopRun | None = None
     _stopped: threading.Event | None = None
     _atomic_depth = 0
-    _under_way: StepsUnderWay | None = None
 
     def __init__(
         self,
@@ -227,8 +226,7 @@ class JobContext:
 
     async def asleep(self, name: str, until: timedelta | datetime) -> None:
         """Do what `sleep` does, from async code; steps that are under way end before a park."""
-        with self.under_way.task():
-            await self.under_way.let_others_begin()
+        async with self.under_way.wait():
             left = await sync_to_async(waiting.begin_sleep)(self, name, until)
             if left is None:
                 return
@@ -258,8 +256,7 @@ class JobContext:
 
         While steps are under way it looks about every second, and parks once they have ended.
         """
-        with self.under_way.task():
-            await self.under_way.let_others_begin()
+        async with self.under_way.wait():
             wait = await sync_to_async(waiting.begin_signal)(self, name, timeout, signal)
             while not await sync_to_async(waiting.look_for_signal)(self, wait):
                 await self.under_way.none(self.MOMENT)
@@ -281,8 +278,7 @@ class JobContext:
 
         While steps are under way it looks about every second, and parks once they have ended.
         """
-        with self.under_way.task():
-            await self.under_way.let_others_begin()
+        async with self.under_way.wait():
             found = await sync_to_async(waiting.begin_gather)(self, awaited := list(jobs))
             while not await sync_to_async(waiting.look_for_ends)(self, awaited, found):
                 await self.under_way.none(self.MOMENT)
@@ -492,19 +488,17 @@ class JobContext:
         self.stop(RunParked())
         self.raise_if_stopped()
 
-    @property
+    @cached_property
     def under_way(self) -> StepsUnderWay:
         """Return what counts the steps that an async run has under way."""
-        if self._under_way is None:
-            self._under_way = StepsUnderWay()
-        return self._under_way
+        return StepsUnderWay()
 
     def has_company(self, own: int = 0) -> bool:
         """Tell whether more steps are under way than so many, so that the run must not park.
 
         Whoever takes the job next would do them at the same time.
         """
-        return self._under_way is not None and self._under_way.count > own
+        return self.under_way.count > own
 
     def refusal(self) -> DurableError:
         """Return the error of a plain verb that would have to park beside async steps."""

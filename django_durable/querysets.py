@@ -173,14 +173,15 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
 
     def update(self, **values: Any) -> int:
         """Change the schedules; those that this turns on do not catch up."""
-        if "enabled" not in values or "next_run_at" in values:
+        if values.get("enabled", False) is False or "next_run_at" in values:
             return super().update(**values)
         from django_durable import schedules
 
         with transaction.atomic(using=self.db):
-            missed = list(self.filter(enabled=False, next_run_at__lte=ClockNow()))
+            off = self.filter(enabled=False, next_run_at__lte=ClockNow())
+            missed = list(off.values_list("pk", flat=True))
             changed = super().update(**values)
-            schedules.miss_nothing([row.pk for row in missed], self.db)
+            schedules.miss_nothing(missed, self.db)
         return changed
 
     update.alters_data = True  # type: ignore[attr-defined]

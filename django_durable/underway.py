@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from django_durable.exceptions import StopRun
 
@@ -46,9 +46,12 @@ class StepsUnderWay:
         finally:
             self._tasks.discard(task)
 
-    async def let_others_begin(self) -> None:
-        """Let tasks that were made together with this one come to their steps before it waits."""
-        await asyncio.sleep(0)
+    @asynccontextmanager
+    async def wait(self) -> AsyncIterator[None]:
+        """Do as `task`, once tasks made together with this one have begun their steps."""
+        with self.task():
+            await asyncio.sleep(0)
+            yield
 
     @contextmanager
     def one(self) -> Iterator[None]:
@@ -64,12 +67,9 @@ class StepsUnderWay:
 
     async def none(self, seconds: float) -> None:
         """Wait until no step is under way, for at most so long."""
-        try:
-            async with asyncio.timeout(seconds) as timer:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
                 await self._none.wait()
-        except TimeoutError:
-            if not timer.expired():
-                raise
 
     async def end(self) -> None:
         """Cancel the steps that the run leaves behind, and wait until they have ended.

@@ -42,15 +42,7 @@ def begin_sleep(context: JobContext, name: str, until: timedelta | datetime) -> 
     if left <= 0:
         _settle(context, StepKind.SLEEP, name, ordinal, moment)
         return None
-    checkpoint = Checkpoint(
-        context.right,
-        StepKind.SLEEP,
-        name,
-        ordinal,
-        StepStatus.PENDING,
-        wake_at=moment,
-        delay=delay,
-    )
+    checkpoint = _sleeping(context, name, ordinal, moment, delay)
     if left > context.MOMENT and not context.has_company():
         context.park(checkpoint)
     written = context.record(checkpoint)
@@ -66,17 +58,26 @@ def go_on_sleeping(context: JobContext, name: str) -> float:
     assert known.wake_at is not None  # noqa: S101 - recorded when it began
     left = (known.wake_at - context.clock()).total_seconds()
     if left > context.MOMENT and not context.has_company():
-        context.park(
-            Checkpoint(
-                context.right,
-                StepKind.SLEEP,
-                name,
-                known.ordinal,
-                StepStatus.PENDING,
-                wake_at=known.wake_at,
-            )
-        )
+        context.park(_sleeping(context, name, known.ordinal, known.wake_at))
     return left
+
+
+def _sleeping(
+    context: JobContext,
+    name: str,
+    ordinal: int,
+    wake_at: datetime | None,
+    delay: float | None = None,
+) -> Checkpoint:
+    return Checkpoint(
+        context.right,
+        StepKind.SLEEP,
+        name,
+        ordinal,
+        StepStatus.PENDING,
+        wake_at=wake_at,
+        delay=delay,
+    )
 
 
 def end_sleep(context: JobContext, name: str) -> None:

@@ -113,11 +113,12 @@ def _retrying(ids: list[UUID]) -> dict[UUID, str]:
     if not ids:
         return {}
     steps = Step.objects.filter(job__in=ids, kind=StepKind.STEP, status=StepStatus.PENDING)
+    waiting = steps.exclude(wake_at=None).order_by("-wake_at")
     return {
-        step.job_id: f"retrying step {step.name!r} at {shown_moment(step.wake_at)}"
-        f" after {step.error_class}"
-        for step in steps.order_by("-wake_at")
-        if step.wake_at is not None
+        job: f"retrying step {name!r} at {shown_moment(wake_at)} after {error_class}"
+        for job, name, wake_at, error_class in waiting.values_list(
+            "job", "name", "wake_at", "error_class"
+        )
     }
 
 

@@ -241,7 +241,8 @@ def _undo(job: Job) -> Iterator[Entry]:
     """Tell of the undo job, which only a dead or cancelled job has."""
     if job.status not in (JobStatus.DEAD, JobStatus.CANCELLED):
         return
-    for undo in Job.all_objects.filter(parent=job.pk, metadata__undo=str(job.pk)).order_by("pk"):
+    undos = Job.all_objects.filter(parent=job.pk, metadata__undo=str(job.pk)).order_by("pk")
+    for undo in undos.only("status", "enqueued_at", "finished_at"):
         yield Entry(undo.enqueued_at, "undo_made", f"undo job {undo.pk} made")
         if undo.finished_at is not None:
             yield Entry(undo.finished_at, "undo_ended", f"undo job {JOB_ENDINGS[undo.status]}")
