@@ -113,12 +113,11 @@ def _retrying(ids: list[UUID]) -> dict[UUID, str]:
     if not ids:
         return {}
     steps = Step.objects.filter(job__in=ids, kind=StepKind.STEP, status=StepStatus.PENDING)
-    waiting = steps.exclude(wake_at=None).order_by("-wake_at")
+    told = steps.order_by("-wake_at").values_list("job", "name", "wake_at", "error_class")
     return {
         job: f"retrying step {name!r} at {shown_moment(wake_at)} after {error_class}"
-        for job, name, wake_at, error_class in waiting.values_list(
-            "job", "name", "wake_at", "error_class"
-        )
+        for job, name, wake_at, error_class in told
+        if wake_at is not None
     }
 
 
