@@ -405,12 +405,14 @@ def change_process() -> list[str]:
 
 @job(takes_context=True, timeout=timedelta(hours=1), backoff=AT_ONCE)
 def grind(context: JobContext, folder: str, seconds: float) -> int:
-    """Spend the time in one call of C code."""
+    """Spend at least the time in C code: in one call, or more if the machine got faster since."""
     started = time.perf_counter()
     hashlib.pbkdf2_hmac("sha256", b"password", b"salt", 50_000)
     rounds = int(50_000 * seconds / (time.perf_counter() - started))
     Notes(folder).add("start", attempt=context.attempt)
-    hashlib.pbkdf2_hmac("sha256", b"password", b"salt", rounds)
+    started = time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        hashlib.pbkdf2_hmac("sha256", b"password", b"salt", rounds)
     Notes(folder).add("end", attempt=context.attempt)
     return context.attempt
 
