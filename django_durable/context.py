@@ -28,6 +28,7 @@ from django_durable.exceptions import (
     StopRun,
 )
 from django_durable.excursions import in_thread
+from django_durable.groups import decisive
 from django_durable.journal import Journal, Known
 from django_durable.step_policy import refuse_in_step
 from django_durable.steps import AtomicStepRun, StepRun
@@ -527,7 +528,7 @@ class JobContext:
 
     def is_retryable(self, error: BaseException) -> bool:
         """Tell whether an error may be mended by another try, by the table of outcomes."""
-        return self.options.mends(error)
+        return self.options.mends(decisive(error, self.options))
 
     # What follows is for the worker.
 

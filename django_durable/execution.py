@@ -26,6 +26,7 @@ from django_durable.exceptions import (
     StopRun,
     checked_delay,
 )
+from django_durable.groups import decisive
 from django_durable.jobtypes import JobType, Unset
 from django_durable.outcomes import Abandoned, Outcome, ParkedRun, Rejected
 from django_durable.store import Claim, Failure, Right, Success
@@ -175,6 +176,7 @@ def judge(context: JobContext, error: BaseException) -> Outcome:
 
 def _judge(context: JobContext, error: BaseException) -> Outcome:
     options = context.options
+    whole, error = error, decisive(error, options)
     if isinstance(error, RunParked) or context.is_parked:
         return ParkedRun(context.right)
     if isinstance(error, ClaimLost | RunTimedOut):
@@ -182,16 +184,16 @@ def _judge(context: JobContext, error: BaseException) -> Outcome:
     if isinstance(error, CancelRequested) or (
         isinstance(error, asyncio.CancelledError) and context.cancel_requested
     ):
-        return _cancelled(context, error, "")
+        return _cancelled(context, whole, "")
     if isinstance(error, RejectJob):
         # A subclass may have set what it liked.
         delay = checked_delay(error.delay)
         if delay is None:
             delay = rejection_delay(context.claim)
         return Rejected(context.right, delay, f"it raised {type(error).__name__}")
-    text = ErrorText.from_exception(error)
+    text = ErrorText.from_exception(whole)
     if isinstance(error, CancelJob):
-        return _cancelled(context, error, error.reason)
+        return _cancelled(context, whole, error.reason)
     if isinstance(error, RetryJob):
         return retry(context, text, delay=checked_delay(error.delay))
     if isinstance(error, PayloadDecodeError):

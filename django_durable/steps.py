@@ -24,6 +24,7 @@ from django_durable.exceptions import (
     RetryJob,
 )
 from django_durable.excursions import in_thread
+from django_durable.groups import decisive
 from django_durable.journal import Known
 from django_durable.revival import revive
 from django_durable.step_policy import inside_step, policy_of
@@ -116,7 +117,7 @@ class StepRun:
 
     def fail(self, error: Exception) -> None:
         """Record what the error means and return, if the step is to be tried again; else raise."""
-        if isinstance(error, RetryJob | RejectJob | CancelJob):
+        if isinstance(decisive(error, self.context.options), RetryJob | RejectJob | CancelJob):
             raise error
         text = ErrorText.from_exception(error)
         tries = (self.known.tries if self.known else 0) + 1

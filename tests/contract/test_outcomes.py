@@ -18,6 +18,7 @@ import django_durable
 from django_durable import (
     Backoff,
     CancelJob,
+    CancelRequested,
     DurableError,
     JobCancelled,
     JobContext,
@@ -244,6 +245,61 @@ def test_only_a_boolean_says_so(retryable: Any) -> None:
     assert_tried_again(run(raising(TellingError(retryable)).enqueue()))
     dead = run(raising(TellingError(retryable), give_up_on=TellingError).enqueue())
     assert_dead(dead, "permanent")
+
+
+# Groups of exceptions
+
+OTHER = ValueError("another")
+
+
+@pytest.mark.parametrize("error", [PermanentFailure("hopeless"), JobFailed("of another job")])
+def test_group_with_a_permanent_error_is_permanent(error: Exception) -> None:
+    group = ExceptionGroup("two", [OTHER, ExceptionGroup("one", [error])])
+
+    ended = run(raising(group).enqueue())
+
+    assert_dead(ended, "permanent")
+    assert ended.dead_letter.error_class == "ExceptionGroup"
+    assert str(error) in ended.dead_letter.traceback
+
+
+def test_group_is_tried_again_if_all_its_errors_would_be() -> None:
+    assert_tried_again(run(raising(ExceptionGroup("one", [OTHER]), retry_on=ValueError).enqueue()))
+    fail = raising(ExceptionGroup("two", [OTHER, KeyError()]), retry_on=ValueError)
+    assert_dead(run(fail.enqueue()), "permanent")
+
+
+def test_option_that_names_groups_means_the_group() -> None:
+    group = ExceptionGroup("one", [OTHER])
+    assert_tried_again(run(raising(group, retry_on=ExceptionGroup).enqueue()))
+    assert_dead(run(raising(group, give_up_on=ExceptionGroup).enqueue()), "permanent")
+
+
+def test_group_says_what_a_retry_a_rejection_or_a_cancel_in_it_says() -> None:
+    later = timedelta(hours=1)
+    tried_again = run(raising(ExceptionGroup("", [OTHER, RetryJob("", delay=later)])).enqueue())
+    assert tried_again.run_after > tried_again.enqueued_at + later
+    rejected = run(raising(ExceptionGroup("", [RejectJob()])).enqueue())
+    assert (rejected.attempt, rejected.rejections) == (0, 1)
+    failed = run(raising(ExceptionGroup("", [RejectJob(), OTHER])).enqueue())
+    assert (failed.attempt, failed.rejections) == (1, 0)
+    cancelled = run(raising(ExceptionGroup("", [OTHER, CancelJob("enough")])).enqueue())
+    assert (cancelled.status, cancelled.cancel_reason) == (Job.Status.CANCELLED, "enough")
+
+
+def test_group_in_which_the_run_was_stopped_is_its_stop() -> None:
+    @job(takes_context=True)
+    def stop(context: JobContext) -> None:
+        Job.objects.get(pk=context.job.pk).cancel("stop it")
+        context.stop(CancelRequested())
+        try:
+            context.check_cancelled()
+        except StopRun as error:
+            raise BaseExceptionGroup("two", [OTHER, error]) from None
+
+    ended = run(stop.enqueue())
+
+    assert (ended.status, ended.cancel_reason) == (Job.Status.CANCELLED, "stop it")
 
 
 # RejectJob, accept
