@@ -775,6 +775,20 @@ class TestTimeline:
             ("step_copied", "child 'kid' copied, earned at <time>"),
         ]
 
+    def test_a_signal_that_a_fork_has_copied(self):
+        job = winding.enqueue()
+        job.signal("early")
+        go_one(winding)
+        go_one(winding)
+        new = job.fork("night")
+        new.signal("late")
+        story = self.story_without_numbers(new)
+        assert story[0] == ("enqueued", "enqueued as a fork of <id>")
+        assert [(event, text) for event, text in story if "signal" in event] == [
+            ("signal_copied", "signal 'early' copied, received at <time>"),
+            ("signal", "signal 'late' received"),
+        ]
+
     def test_a_wait_for_the_next_try_of_a_step(self):
         job = insisting.enqueue()
         go_one(insisting)

@@ -216,7 +216,13 @@ def _event(event: dict[str, Any], awaited: Sequence[str]) -> str:
 
 def _signals(job: Job) -> Iterator[Entry]:
     for signal in job.signals.order_by("received_at").defer("payload")[:MOST_STEPS]:
-        yield Entry(signal.received_at, "signal", f"signal {signal.name!r} received")
+        what = f"signal {signal.name!r}"
+        if signal.received_at < job.enqueued_at:
+            # As with a step that is copied.
+            received = shown_moment(signal.received_at)
+            yield Entry(job.enqueued_at, "signal_copied", f"{what} copied, received at {received}")
+        else:
+            yield Entry(signal.received_at, "signal", f"{what} received")
 
 
 def _forks(job: Job) -> Iterator[Entry]:
