@@ -191,7 +191,7 @@ class JobContext:
 
     async def anow(self, name: str) -> datetime:
         """Do what `now` does, from async code."""
-        moment: datetime = await sync_to_async(self.now)(name)
+        moment: datetime = await self._in_thread(self.now, name)
         return moment
 
     def patched(self, name: str) -> bool:
@@ -203,7 +203,7 @@ class JobContext:
 
     async def apatched(self, name: str) -> bool:
         """Do what `patched` does, from async code."""
-        return await sync_to_async(self.patched)(name)
+        return bool(await self._in_thread(self.patched, name))
 
     def _value(self, kind: StepKind, name: str, make: Callable[[], Any]) -> Any:
         known = self.enter(kind, name)
@@ -298,7 +298,7 @@ class JobContext:
 
     async def astart(self, name: str, job_type: JobType | Call, *args: Any, **kwargs: Any) -> Job:
         """Do what `start` does, from async code."""
-        job: Job = await in_thread(self.start)(name, job_type, *args, **kwargs)
+        job: Job = await self._in_thread(self.start, name, job_type, *args, **kwargs)
         return job
 
     def start_many(
@@ -311,7 +311,7 @@ class JobContext:
         self, name: str, job_type: JobType | Call, calls: Iterable[Sequence[Any]]
     ) -> list[Job]:
         """Do what `start_many` does, from async code."""
-        jobs: list[Job] = await in_thread(self.start_many)(name, job_type, list(calls))
+        jobs: list[Job] = await self._in_thread(self.start_many, name, job_type, list(calls))
         return jobs
 
     def call(self, name: str, job_type: JobType | Call, *args: Any, **kwargs: Any) -> Any:
@@ -341,7 +341,7 @@ class JobContext:
 
     async def acheck_cancelled(self) -> None:
         """Do what `check_cancelled` does, from async code."""
-        await sync_to_async(self.check_cancelled)()
+        await self._in_thread(self.check_cancelled)
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Show how far the job is, as `job.progress`; one short commit.
@@ -363,7 +363,7 @@ class JobContext:
 
     async def aprogress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Do what `progress` does, from async code."""
-        await sync_to_async(self.progress)(done, total, message)
+        await self._in_thread(self.progress, done, total, message)
 
     # What follows is for the verbs.
 
@@ -463,6 +463,7 @@ class JobContext:
                     store.connection(),
                     self.right,
                     awaited=awaited,
+                    wake_at=self.under_way.next_try(),
                     hold_key=self.options.hold_key_while_parked,
                     signal=signal,
                     checkpoint=checkpoint,
@@ -489,17 +490,26 @@ class JobContext:
         self.stop(RunParked())
         self.raise_if_stopped()
 
+    async def _in_thread(self, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Do a plain verb from async code; a step's wait for its next try does not park beside it.
+
+        For what follows such a verb is most often a wait.
+        """
+        with self.under_way.one():
+            return await in_thread(verb)(*args, **kwargs)
+
     @cached_property
     def under_way(self) -> StepsUnderWay:
         """Return what counts the steps that an async run has under way."""
         return StepsUnderWay()
 
-    def has_company(self, own: int = 0) -> bool:
+    def has_company(self, own: int = 0, *, waits: bool = False) -> bool:
         """Tell whether more steps are under way than so many, so that the run must not park.
 
-        Whoever takes the job next would do them at the same time.
+        Whoever takes the job next would do them at the same time. With `waits`, other waits count,
+        too: they are the ones to park.
         """
-        return self.under_way.count > own
+        return self.under_way.count > own or (waits and self.under_way.waits > 0)
 
     def refusal(self) -> DurableError:
         """Return the error of a plain verb that would have to park beside async steps."""

@@ -145,15 +145,15 @@ class StepRun:
             tries=tries,
             delay=delay,
         )
-        if delay > self.context.MOMENT and not self.context.has_company(self.own):
+        if delay > self.context.MOMENT and not self.context.has_company(self.own, waits=True):
             self.context.park(checkpoint)
         self._keep(checkpoint, self.context.record(checkpoint))
 
     def _go_on_waiting(self) -> None:
-        """Park until the next try, unless other steps are under way or it is due."""
+        """Park until the next try, unless others are under way or it is due."""
         known = self.known
         assert known is not None  # noqa: S101 - it waits
-        if self.pending_wait() > self.context.MOMENT and not self.context.has_company():
+        if self.pending_wait() > self.context.MOMENT and not self.context.has_company(waits=True):
             self.context.park(
                 self._checkpoint(
                     StepStatus.PENDING,
@@ -219,20 +219,30 @@ class StepRun:
             with under_way.one():
                 if await sync_to_async(self.enter)():
                     return self.recorded()
-            while True:
-                await self._await_next_try()
-                with under_way.one():
-                    try:
-                        value = await self.aonce()
-                    except Exception as error:  # noqa: BLE001 - judged by `fail`
-                        await in_thread(self.fail)(error)
-                    else:
-                        faults.reach("after_step_record")
-                        return value
+                self._plan_next_try()
+            try:
+                while True:
+                    await self._await_next_try()
+                    with under_way.one():
+                        under_way.plan(self, None)
+                        try:
+                            value = await self.aonce()
+                        except Exception as error:  # noqa: BLE001 - judged by `fail`
+                            await in_thread(self.fail)(error)
+                        else:
+                            faults.reach("after_step_record")
+                            return value
+                        self._plan_next_try()
+            finally:
+                under_way.plan(self, None)
+
+    def _plan_next_try(self) -> None:
+        """Let whoever parks the run know when to wake it for this step."""
+        self.context.under_way.plan(self, self.known.wake_at if self.known else None)
 
     async def _await_next_try(self) -> None:
         while (left := self.pending_wait()) > self.context.MOMENT:
-            await self.context.under_way.none(left)
+            await self.context.under_way.alone(left)
             await sync_to_async(self._go_on_waiting)()
         await self.context.apause(left)
 

@@ -1,24 +1,31 @@
-"""What an async run does at the same time: its steps under way, which no park may leave behind."""
+"""What an async run does at the same time: the steps and the waits that a park has to mind."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import datetime
 
 from django_durable.exceptions import StopRun
 
 
 class StepsUnderWay:
-    """Count the steps that an async run has under way; for the thread of its event loop.
+    """Know the steps and waits that an async run has under way; for the thread of its event loop.
 
-    A step that waits for its next try is not under way. Other threads may look at `count`.
+    A step that waits for its next try is not under way. Other threads may look at the attributes
+    and ask for `next_try`.
     """
 
     def __init__(self) -> None:
         self.count = 0
+        # For a moment, a signal or other jobs: when one can't go on, it parks the run.
+        self.waits = 0
+        self._next_tries: dict[object, datetime] = {}
         self._none = asyncio.Event()
         self._none.set()
+        self._alone = asyncio.Event()
+        self._alone.set()
         self._main: asyncio.Task[object] | None = None
         self._tasks: set[asyncio.Task[object]] = set()
 
@@ -50,26 +57,49 @@ class StepsUnderWay:
     async def wait(self) -> AsyncIterator[None]:
         """Do as `task`, once tasks made together with this one have begun their steps."""
         with self.task():
-            await asyncio.sleep(0)
-            yield
+            self._count(0, 1)
+            try:
+                await asyncio.sleep(0)
+                yield
+            finally:
+                self._count(0, -1)
 
     @contextmanager
     def one(self) -> Iterator[None]:
         """Count one more step."""
-        self.count += 1
-        self._none.clear()
+        self._count(1, 0)
         try:
             yield
         finally:
-            self.count -= 1
-            if not self.count:
-                self._none.set()
+            self._count(-1, 0)
+
+    def _count(self, steps: int, waits: int) -> None:
+        self.count += steps
+        self.waits += waits
+        for event, busy in ((self._none, self.count), (self._alone, self.count + self.waits)):
+            if busy:
+                event.clear()
+            else:
+                event.set()
+
+    def plan(self, step: object, next_try: datetime | None) -> None:
+        """Know when a step is tried next; None: it waits for no try any more."""
+        if next_try is None:
+            self._next_tries.pop(step, None)
+        else:
+            self._next_tries[step] = next_try
+
+    def next_try(self) -> datetime | None:
+        """Return when the first of the steps that wait for their next try is due."""
+        return min(list(self._next_tries.values()), default=None)
 
     async def none(self, seconds: float) -> None:
         """Wait until no step is under way, for at most so long."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._none.wait()
+        await _within(seconds, self._none)
+
+    async def alone(self, seconds: float) -> None:
+        """Wait until neither a step nor a wait is under way, for at most so long."""
+        await _within(seconds, self._alone)
 
     async def end(self) -> None:
         """Cancel the steps that the run leaves behind, and wait until they have ended.
@@ -84,3 +114,9 @@ class StepsUnderWay:
                 await asyncio.wait(left)
             except asyncio.CancelledError:
                 continue
+
+
+async def _within(seconds: float, event: asyncio.Event) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

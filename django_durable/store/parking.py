@@ -58,8 +58,8 @@ def park(
 
     The awaited rows are locked first, with the run's own, and read in a later statement: an
     ending that comes before is seen, one that comes after sees the await rows. `checkpoint` is
-    recorded in the same commit, and its moment is the wake-up; `signal` is the name that may wake
-    the run besides.
+    recorded in the same commit, and its moment wakes the run, if that comes before `wake_at`;
+    `signal` is the name that may wake it besides.
     """
     with atomic(db):
         if awaited:
@@ -68,7 +68,7 @@ def park(
             recorded = record_checkpoints(db, [checkpoint])
             if not recorded.stands:
                 return Parked.REFUSED
-            wake_at = recorded.wake_at
+            wake_at = min(filter(None, [wake_at, recorded.wake_at]), default=None)
         if awaited:
             started = rows(db, "start_awaits", waiter=right[0], ids=list(awaited))
             if not started:

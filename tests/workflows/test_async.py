@@ -320,3 +320,121 @@ def test_an_async_workflow_may_use_the_plain_verbs_from_a_thread() -> None:
     job = flow.enqueue()
     assert [ran.status for ran in go_one(flow)] == ["SUCCESSFUL"]
     assert value_of(job) == 2
+
+
+def insisting(tries: list[str], name: str, wait: timedelta) -> Any:
+    """Return a function that fails at first, and is tried again after the wait."""
+
+    @step(max_attempts=2, backoff=Backoff(initial=wait, maximum=wait, jitter=0.0))
+    async def insist() -> str:
+        tries.append(name)
+        if tries.count(name) == 1:
+            raise FlakyError
+        return name
+
+    return insist
+
+
+@pytest.mark.parametrize("wait", ["signal", "sleep", "child"])
+def test_the_next_try_of_a_step_is_on_time_beside_a_longer_wait(advance: Any, wait: str) -> None:
+    tries: list[str] = []
+
+    @workflow(queue_name="elsewhere")
+    async def child(context: JobContext) -> str:
+        return "grown"
+
+    @workflow
+    async def flow(context: JobContext) -> list[str]:
+        async def other() -> str:
+            if wait == "signal":
+                return str(await context.await_for_signal("word"))
+            if wait == "sleep":
+                await context.asleep("nap", 3 * HOUR)
+                return "slept"
+            return str(await context.acall("child", child))
+
+        insist = insisting(tries, "one", HOUR)
+        return list(await asyncio.gather(context.astep("insist", insist), other()))
+
+    job = flow.enqueue()
+    go(flow)
+    parked = fresh(job)
+    assert (parked.status, tries) == ("WAITING", ["one"])
+    assert "retrying step 'insist'" in parked.blocked_on
+    advance(HOUR)
+    go(flow)
+    assert (fresh(job).status, tries) == ("WAITING", ["one", "one"])
+    assert "retrying" not in fresh(job).blocked_on
+    # What it waits for besides still wakes it.
+    answer = {"signal": "given", "sleep": "slept", "child": "grown"}[wait]
+    if wait == "signal":
+        job.signal("word", answer)
+    elif wait == "sleep":
+        advance(2 * HOUR)
+    go(flow, child)
+    assert value_of(job) == ["one", answer]
+    assert (fresh(job).attempt, tries) == (1, ["one", "one"])
+
+
+@pytest.mark.parametrize("wait", ["signal", "sleep", "child"])
+def test_what_a_run_waits_for_wakes_it_before_the_next_try_of_a_step(
+    advance: Any, wait: str
+) -> None:
+    tries: list[str] = []
+    done: list[str] = []
+
+    @workflow(queue_name="elsewhere")
+    async def child(context: JobContext) -> str:
+        return "grown"
+
+    @workflow
+    async def flow(context: JobContext) -> list[str]:
+        async def other() -> str:
+            if wait == "signal":
+                await context.await_for_signal("word")
+            elif wait == "sleep":
+                await context.asleep("nap", HOUR)
+            else:
+                await context.acall("child", child)
+            await context.astep("after", lambda: done.append("after"))
+            return wait
+
+        insist = insisting(tries, "one", 3 * HOUR)
+        return list(await asyncio.gather(context.astep("insist", insist), other()))
+
+    job = flow.enqueue()
+    go(flow)
+    if wait == "signal":
+        job.signal("word")
+    advance(HOUR)
+    go(flow, child)
+    assert (fresh(job).status, tries, done) == ("WAITING", ["one"], ["after"])
+    advance(2 * HOUR)
+    go(flow)
+    assert value_of(job) == ["one", wait]
+    assert (fresh(job).attempt, tries, done) == (1, ["one", "one"], ["after"])
+
+
+@pytest.mark.parametrize("first", ["short", "long"])
+def test_of_two_steps_that_wait_for_their_next_try_the_first_one_due_wakes_the_run(
+    advance: Any, first: str
+) -> None:
+    tries: list[str] = []
+
+    @workflow
+    async def flow(context: JobContext) -> list[str]:
+        waits = {"short": HOUR, "long": 3 * HOUR}
+        if first == "long":
+            waits = dict(reversed(waits.items()))
+        steps = [context.astep(name, insisting(tries, name, wait)) for name, wait in waits.items()]
+        return sorted(await asyncio.gather(*steps))
+
+    job = flow.enqueue()
+    go(flow)
+    advance(HOUR)
+    go(flow)
+    assert (fresh(job).status, sorted(tries)) == ("WAITING", ["long", "short", "short"])
+    advance(2 * HOUR)
+    go(flow)
+    assert value_of(job) == ["long", "short"]
+    assert (fresh(job).attempt, len(tries)) == (1, 4)
