@@ -40,7 +40,7 @@ def begin_sleep(context: JobContext, name: str, until: timedelta | datetime) -> 
     left = (moment - context.clock()).total_seconds() if moment is not None else delay or 0.0
     ordinal = known.ordinal if known else context.journal.next_ordinal()
     if left <= 0:
-        _settle(context, StepKind.SLEEP, name, ordinal, moment)
+        _end_sleep(context, name, ordinal, moment)
         return None
     checkpoint = _sleeping(context, name, ordinal, moment, delay)
     if left > context.MOMENT and not context.has_company():
@@ -83,16 +83,13 @@ def _sleeping(
 def end_sleep(context: JobContext, name: str) -> None:
     """Record that a sleep that was waited for in place is over."""
     known = context.journal.load()[(StepKind.SLEEP.value, name)]
-    _settle(context, StepKind.SLEEP, name, known.ordinal, known.wake_at)
+    _end_sleep(context, name, known.ordinal, known.wake_at)
 
 
-def _settle(
-    context: JobContext, kind: StepKind, name: str, ordinal: int, wake_at: datetime | None
-) -> None:
-    context.record(
-        Checkpoint(context.right, kind, name, ordinal, StepStatus.SUCCEEDED, wake_at=wake_at)
-    )
-    context.journal.keep(kind, name, Known(ordinal, StepStatus.SUCCEEDED))
+def _end_sleep(context: JobContext, name: str, ordinal: int, wake_at: datetime | None) -> None:
+    kind, status = StepKind.SLEEP, StepStatus.SUCCEEDED
+    context.record(Checkpoint(context.right, kind, name, ordinal, status, wake_at=wake_at))
+    context.journal.keep(kind, name, Known(ordinal, status))
 
 
 def _checked(until: timedelta | datetime) -> tuple[datetime | None, float | None]:
