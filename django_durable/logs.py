@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
+import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -100,10 +100,24 @@ def rejected(claim: Claim, outcome: Rejected) -> None:
     )
 
 
-class JsonFormatter(logging.Formatter):
-    """Write each record as one line of JSON."""
+class _OwnStream(logging.StreamHandler[Any]):
+    """Write to what standard error was at first, whatever jobs do to `sys.stderr`; never fail."""
 
-    FIELDS = ("job_id", "job_name", "queue_name", "attempt", "worker")
+    def __init__(self) -> None:
+        super().__init__(os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace"))
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is given
+        """Go on without the line: who logs has more important things to do."""
+
+
+class JsonFormatter(logging.Formatter):
+    """Write each record as one line of JSON, with the name of the worker."""
+
+    FIELDS = ("job_id", "job_name", "queue_name", "attempt")
+
+    def __init__(self, worker: str) -> None:
+        super().__init__()
+        self._worker = worker
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -113,6 +127,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
             "process": record.process,
+            "worker": self._worker,
         }
         line.update({name: getattr(record, name) for name in self.FIELDS if hasattr(record, name)})
         if record.exc_info:
@@ -120,21 +135,25 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str, ensure_ascii=False)
 
 
+def _formatter(options: WorkerOptions) -> logging.Formatter:
+    if options.log_format == "json":
+        return JsonFormatter(options.name)
+    text = f"%(asctime)s %(levelname)s {options.name.replace('%', '%%')}[%(process)d] %(message)s"
+    return logging.Formatter(text, "%H:%M:%S")
+
+
 def set_up_logging(options: WorkerOptions) -> None:
     """Connect the sentences, and write them to stderr unless the project's logging does it.
 
-    Verbosity 0 shows warnings, 1 a line for each run, 2 and more also starts.
+    Each line names the worker and the process. Verbosity 0 shows warnings, 1 a line for each run, 2
+    and more also starts.
     """
     level = {0: logging.WARNING, 1: logging.INFO}.get(options.verbosity, logging.DEBUG)
     package = logging.getLogger("django_durable")
     package.setLevel(level)
     if not package.handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(
-            JsonFormatter()
-            if options.log_format == "json"
-            else logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S")
-        )
+        handler = _OwnStream()
+        handler.setFormatter(_formatter(options))
         package.addHandler(handler)
         package.propagate = False
     if level <= logging.DEBUG:

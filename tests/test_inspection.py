@@ -581,6 +581,14 @@ class TestWorkers:
         assert running[new.pk] == 1
         assert sum(running.values()) == 1
 
+    def test_workers_of_one_name_share_what_runs_under_it(self):
+        for _ in range(2):
+            beat(*NAMES, name="hand", slots=2)
+        for _ in range(3):
+            plain.enqueue()
+            Hand(*NAMES, worker="hand").take()
+        assert [state.running for state in worker_states()] == [2, 1]
+
 
 class TestErrors:
     def test_the_error_is_that_of_the_latest_attempt(self, hand):

@@ -64,8 +64,10 @@ def running_by_worker() -> dict[str, int]:
 def worker_states() -> list[WorkerState]:
     """Return all workers, the living first, with the number of jobs that each runs."""
     running = running_by_worker()
-    workers = with_liveness(Worker.objects.all()).order_by("-alive", "name", "-heartbeat_at")
-    # A name that was used again stands for the newest of its incarnations, which comes first.
-    return [
-        WorkerState(worker, is_alive(worker), running.pop(worker.name, 0)) for worker in workers
-    ]
+    states = []
+    for worker in with_liveness(Worker.objects.all()).order_by("-alive", "name", "-heartbeat_at"):
+        # Of those that share a name the newest, which comes first, has as many as it can.
+        own = min(running.get(worker.name, 0), worker.slots)
+        running[worker.name] = running.get(worker.name, 0) - own
+        states.append(WorkerState(worker, is_alive(worker), own))
+    return states

@@ -212,17 +212,18 @@ def rescue(
     keep: Keep,
     *,
     claimers: Sequence[UUID] | None = None,
+    why: str = "the lease of the worker {worker} lapsed",
     limit: int = 100,
     grace: timedelta = timedelta(0),
 ) -> Recorded:
     """Record attempts whose lease has lapsed as lost; or, with `claimers`, all that those hold.
 
+    Why they are lost is half a sentence for people, in which `{worker}` stands for its name.
     The jobs are READY again in their old place, DEAD when it was their last attempt, or CANCELLED
     where that was requested. Waits for no lock: what somebody else is writing, or whose waiter
     he is writing, is left; call again until fewer than `limit` come back. Nothing has lapsed for
     `grace` after the server's start, since nobody could renew a lease while it was away.
     """
-    why = "the worker {worker} died" if claimers else "the lease of the worker {worker} lapsed"
     lost = {"claimers": None if claimers is None else list(claimers), "grace": grace}
     with atomic(db):
         locked = Locked.of(rows(db, "lock_lost", limit=limit, **lost))

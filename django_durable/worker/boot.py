@@ -59,7 +59,8 @@ def main() -> None:
     threading.current_thread().name = "main"
     child.run()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):
+        # A job may have closed it.
+        with contextlib.suppress(OSError, ValueError):
             stream.flush()
     # Threads of jobs that don't return would keep the process; their end is recorded.
     os._exit(0)

@@ -144,7 +144,7 @@ class Renewer:
     def _rescue(self, claimer: UUID, why: str) -> None:
         while True:
             rescued = store.rescue(
-                store.connection(), current_keep(), claimers=[claimer], limit=RESCUE_BATCH
+                store.connection(), current_keep(), claimers=[claimer], why=why, limit=RESCUE_BATCH
             )
             if not rescued.failed:
                 return

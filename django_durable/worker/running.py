@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import threading
 from collections import deque
@@ -93,7 +94,10 @@ class ThreadRunner:
                 continue
             if self._waiting:
                 self._wake_one()
-            outcome = _isolated(run) if run.is_isolated else execution.execute(run.context)
+            # In a context of its own: a language or a time zone that it sets ends with it.
+            own = contextvars.copy_context()
+            execute = _isolated if run.is_isolated else _execute
+            outcome = own.run(execute, run)
             self._leave_if_copy()
             if self._frugal and not self._waiting:
                 # Before its slot, and with it its connection, is another run's.
@@ -109,6 +113,10 @@ class ThreadRunner:
         """
         if os.getpid() != self._pid:
             os._exit(0)
+
+
+def _execute(run: Run) -> Outcome:
+    return execution.execute(run.context)
 
 
 def _isolated(run: Run) -> Outcome:

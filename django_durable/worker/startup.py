@@ -21,7 +21,11 @@ from django_durable.worker.options import WorkerOptions
 T = TypeVar("T")
 
 # What a server says that refuses connections for now; any other refusal is final.
-FOR_NOW = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots")
+FOR_NOW = (
+    *("starting up", "shutting down", "recovery", "too many", "remaining connection slots"),
+    # PgBouncer's own.
+    *("no more connections allowed", "server login has been failing", "query_wait_timeout"),
+)
 
 MAKE_KNOWN = (
     "If the first job is yet to come, make the queue known:"

@@ -24,7 +24,7 @@ auth_type = plain
 auth_file = {folder}/users
 pool_mode = transaction
 default_pool_size = {sessions}
-max_client_conn = 200
+max_client_conn = {clients}
 ignore_startup_parameters = extra_float_digits
 """
 
@@ -32,7 +32,7 @@ ignore_startup_parameters = extra_float_digits
 class PgBouncer:
     """Put a pooler with few sessions before a server, until the end of a `with` block."""
 
-    def __init__(self, url: str, sessions: int = 4) -> None:
+    def __init__(self, url: str, sessions: int = 4, clients: int = 200) -> None:
         account = find_account()
         self._folder = temporary_folder(account)
         server = urlsplit(url)
@@ -51,6 +51,7 @@ class PgBouncer:
                 own_port=own_port,
                 folder=self._folder,
                 sessions=sessions,
+                clients=clients,
             ),
         }
         for name, text in texts.items():

@@ -81,6 +81,26 @@ def test_the_next_job_finds_a_clean_connection(worker, folder, how, spoil, sessi
     wait_for("no open transaction", lambda: in_transaction() == 0)
 
 
+def test_the_next_job_finds_the_surroundings_of_the_project(worker):
+    before = shared(jobs.surroundings).enqueue().result(SOON)
+    changed = [shared(jobs.change_surroundings).enqueue() for _ in range(2 * SLOTS)]
+    assert all(job.result(SOON) == ["de", "Asia/Tokyo", 3] for job in changed)
+
+    for kind in (jobs.surroundings, jobs.async_surroundings):
+        for job in [shared(kind).enqueue() for _ in range(2 * SLOTS)]:
+            assert job.result(SOON) == before
+
+
+def test_a_job_that_closes_the_standard_streams_harms_nobody(start, queue):
+    worker = start()
+    jobs.close_streams.using(queue_name=queue).enqueue().result(SOON)
+    (failed,) = wait_for_end(jobs.raising.using(queue_name=queue).enqueue("ValueError"))
+    assert (failed.status, fresh(failed).attempts.get().outcome) == ("DEAD", "failed")
+    worker.wait_for_line(f"{failed.name} {failed.pk} is dead")
+    worker.stop()
+    assert "Traceback" not in worker.log
+
+
 def test_connections_persist_where_the_project_says_so(worker):
     pids = {shared(jobs.session).enqueue().result(SOON)[0] for _ in range(4)}
 

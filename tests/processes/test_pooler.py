@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from datetime import timedelta
 
+import psycopg
 import pytest
 from django.db import connection
 
@@ -137,3 +138,13 @@ def test_a_cancel_and_a_signal_pass_by_polling(start, notes, folder, queue, envi
     assert ended.status == Job.Status.CANCELLED
     assert ended.finished_at - ended.started_at < timedelta(seconds=10)
     worker.stop()
+
+
+def test_a_worker_waits_for_a_pooler_that_takes_no_more_clients(start, queue):
+    with PgBouncer(database_url(), clients=1) as full:
+        taker = psycopg.connect(full.url)
+        worker = start(DATABASE_URL=f"{full.url}?{OPTIONS}", DIRECT_DATABASE_URL=database_url())
+        wait_for("the refusal", lambda: "no more connections allowed" in worker.log)
+        taker.close()
+        assert worker.process.poll() is None
+        worker.stop()

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import decimal
 import gc
 import hashlib
 import multiprocessing
@@ -17,6 +18,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
 from django.db import connection, transaction
+from django.utils import timezone, translation
 
 from django_durable import (
     Backoff,
@@ -239,6 +241,39 @@ def _error(kind: str) -> BaseException:
         "MemoryError": MemoryError(),
     }
     return errors[kind]
+
+
+def _surroundings() -> list[Any]:
+    precision = decimal.getcontext().prec
+    return [translation.get_language(), timezone.get_current_timezone_name(), precision]
+
+
+@job
+def change_surroundings() -> list[Any]:
+    """Choose a language, a time zone and a precision, and leave them so."""
+    translation.activate("de")
+    timezone.activate("Asia/Tokyo")
+    decimal.getcontext().prec = 3
+    return _surroundings()
+
+
+@job
+def surroundings() -> list[Any]:
+    """Return the language, the time zone and the precision."""
+    return _surroundings()
+
+
+@job
+async def async_surroundings() -> list[Any]:
+    """Return the language, the time zone and the precision of a task."""
+    return _surroundings()
+
+
+@job
+def close_streams() -> None:
+    """Close the standard streams, and leave them so."""
+    sys.stdout.close()
+    sys.stderr.close()
 
 
 @job(max_attempts=1)
