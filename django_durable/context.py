@@ -64,6 +64,8 @@ class JobContext:
     # How every run begins.
     cancel_requested = False
     is_parked = False
+    # Whether it has come to a verb.
+    has_begun = False
     _stop: StopRun | None = None
     _stopped: threading.Event | None = None
     _atomic_depth = 0
@@ -227,12 +229,13 @@ class JobContext:
 
     async def asleep(self, name: str, until: timedelta | datetime) -> None:
         """Do what `sleep` does, from async code; steps that are under way end before a park."""
-        async with self.under_way.wait():
-            left = await sync_to_async(waiting.begin_sleep)(self, name, until)
+        async with self.under_way.wait() as at_once:
+            begin = sync_to_async(waiting.begin_sleep)
+            left = await begin(self, name, until, may_park=at_once)
             if left is None:
                 return
             while left > self.MOMENT:
-                await self.under_way.none(left)
+                await self.under_way.no_step(left)
                 left = await sync_to_async(waiting.go_on_sleeping)(self, name)
             await self.apause(left)
             await sync_to_async(waiting.end_sleep)(self, name)
@@ -257,10 +260,12 @@ class JobContext:
 
         While steps are under way it looks about every second, and parks once they have ended.
         """
-        async with self.under_way.wait():
+        async with self.under_way.wait() as at_once:
             wait = await sync_to_async(waiting.begin_signal)(self, name, timeout, signal)
-            while not await sync_to_async(waiting.look_for_signal)(self, wait):
-                await self.under_way.none(self.MOMENT)
+            look = sync_to_async(waiting.look_for_signal)
+            while not await look(self, wait, may_park=at_once):
+                await self.under_way.no_step(self.MOMENT)
+                at_once = True
             return wait.answer()
 
     def gather(self, jobs: Iterable[Job], return_exceptions: bool = False) -> list[Any]:
@@ -279,10 +284,12 @@ class JobContext:
 
         While steps are under way it looks about every second, and parks once they have ended.
         """
-        async with self.under_way.wait():
+        async with self.under_way.wait() as at_once:
             found = await sync_to_async(waiting.begin_gather)(self, awaited := list(jobs))
-            while not await sync_to_async(waiting.look_for_ends)(self, awaited, found):
-                await self.under_way.none(self.MOMENT)
+            look = sync_to_async(waiting.look_for_ends)
+            while not await look(self, awaited, found, may_park=at_once):
+                await self.under_way.no_step(self.MOMENT)
+                at_once = True
             return await sync_to_async(waiting.in_order)(
                 awaited, found, return_exceptions=return_exceptions
             )
@@ -374,6 +381,7 @@ class JobContext:
 
     def guard(self) -> None:
         """Refuse a verb where it can't be durable, and end a run that is to end."""
+        self.has_begun = True
         self.raise_if_stopped()
         refuse_in_step()
         db = store.connection()
@@ -453,6 +461,7 @@ class JobContext:
         signal: str | None = None,
     ) -> bool:
         """Park the run; False if all that it would wait for has ended. Ends one that is to end."""
+        self.raise_if_stopped()
         faults.reach("before_park")
         # Said before it is true: from the commit on somebody else may run the job.
         self.is_parked = True

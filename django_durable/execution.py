@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
 
 from django_durable import faults, payloads
 from django_durable.backoff import Backoff
@@ -75,15 +78,31 @@ async def aexecute(context: JobContext) -> Outcome:
         with context.running():
             context.under_way.begin()
             try:
-                outcome = _succeeded(context, await call())
+                end = functools.partial(_succeeded, context, await call())
             except BaseException as error:  # noqa: BLE001 - as below
-                outcome = judge(context, error)
+                end = functools.partial(judge, context, error)
             # No branch that the run leaves behind comes to another verb.
             context.stop(StopRun("the run has ended"))
             await context.under_way.end()
-            return outcome
+            await _leave_verbs(context)
+            return end()
     except BaseException as error:  # noqa: BLE001 - whatever a job raises is its outcome
         return judge(context, error)
+
+
+async def _leave_verbs(context: JobContext) -> None:
+    """Wait until no verb of an async run is at work any more, also when cancelled meanwhile.
+
+    One may be parking the run for a task that has been cancelled: only then is known whether the
+    run has parked or come to its end.
+    """
+    if not context.has_begun:
+        return
+    # The verbs of a run take turns in one thread.
+    last = asyncio.ensure_future(sync_to_async(int)())
+    while not last.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(last)
 
 
 def _prepare(context: JobContext) -> functools.partial[Any] | Rejected:

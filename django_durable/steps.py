@@ -63,8 +63,9 @@ class StepRun:
         self.known: Known | None = None
         self.started = 0.0
         self.undo: dict[str, Any] = {}
-        # How many steps under way are this one.
+        # How many steps under way are this one, and whether it may park as soon as it fails.
         self.own = 0
+        self.may_park = True
 
     def enter(self) -> bool:
         """Reach the checkpoint; return whether it is recorded."""
@@ -145,7 +146,8 @@ class StepRun:
             tries=tries,
             delay=delay,
         )
-        if delay > self.context.MOMENT and not self.context.has_company(self.own, waits=True):
+        may_park = self.may_park and not self.context.has_company(self.own, waits=True)
+        if may_park and delay > self.context.MOMENT:
             self.context.park(checkpoint)
         self._keep(checkpoint, self.context.record(checkpoint))
 
@@ -214,27 +216,35 @@ class StepRun:
     async def arun(self) -> Any:
         """Do the step on the event loop; a plain function runs in a thread."""
         under_way = self.context.under_way
-        self.own = 1
+        self.own, self.may_park = 1, under_way.is_main
         with under_way.task():
             with under_way.one():
                 if await sync_to_async(self.enter)():
                     return self.recorded()
+                found = None if self.pending_wait() > 0 else await self._atry()
                 self._plan_next_try()
             try:
-                while True:
+                while found is None:
                     await self._await_next_try()
                     with under_way.one():
                         under_way.plan(self, None)
-                        try:
-                            value = await self.aonce()
-                        except Exception as error:  # noqa: BLE001 - judged by `fail`
-                            await in_thread(self.fail)(error)
-                        else:
-                            faults.reach("after_step_record")
-                            return value
+                        # What was parking the run at this moment has done so, or it waits for this.
+                        await sync_to_async(self.context.raise_if_stopped)()
+                        found = await self._atry()
                         self._plan_next_try()
             finally:
                 under_way.plan(self, None)
+            return found[0]
+
+    async def _atry(self) -> tuple[Any] | None:
+        """Try the step; return its value, in a tuple, or None if it is to be tried again."""
+        try:
+            value = await self.aonce()
+        except Exception as error:  # noqa: BLE001 - judged by `fail`
+            await in_thread(self.fail)(error)
+            return None
+        faults.reach("after_step_record")
+        return (value,)
 
     def _plan_next_try(self) -> None:
         """Let whoever parks the run know when to wake it for this step."""

@@ -9,6 +9,11 @@ from datetime import datetime
 
 from django_durable.exceptions import StopRun
 
+# How long nothing must have happened before a branch parks the run, and for how many turns of the
+# loop: the failure of another branch has reached the function by then, or what it does next begun.
+REST = 0.02
+TURNS = 20
+
 
 class StepsUnderWay:
     """Know the steps and waits that an async run has under way; for the thread of its event loop.
@@ -22,6 +27,8 @@ class StepsUnderWay:
         # For a moment, a signal or other jobs: when one can't go on, it parks the run.
         self.waits = 0
         self._next_tries: dict[object, datetime] = {}
+        # Goes up with whatever begins or ends.
+        self._events = 0
         self._none = asyncio.Event()
         self._none.set()
         self._alone = asyncio.Event()
@@ -54,15 +61,24 @@ class StepsUnderWay:
             self._tasks.discard(task)
 
     @asynccontextmanager
-    async def wait(self) -> AsyncIterator[None]:
-        """Do as `task`, once tasks made together with this one have begun their steps."""
+    async def wait(self) -> AsyncIterator[bool]:
+        """Do as `task`, once tasks made together with this one have begun their steps.
+
+        Tells whether it is the function itself that waits, which may park the run at once. A branch
+        may do so when nothing has happened for a moment.
+        """
         with self.task():
             self._count(0, 1)
             try:
                 await asyncio.sleep(0)
-                yield
+                yield self.is_main
             finally:
                 self._count(0, -1)
+
+    @property
+    def is_main(self) -> bool:
+        """Tell whether the current task is that of the run, and no branch."""
+        return self._main is None or asyncio.current_task() is self._main
 
     @contextmanager
     def one(self) -> Iterator[None]:
@@ -74,6 +90,7 @@ class StepsUnderWay:
             self._count(-1, 0)
 
     def _count(self, steps: int, waits: int) -> None:
+        self._events += 1
         self.count += steps
         self.waits += waits
         for event, busy in ((self._none, self.count), (self._alone, self.count + self.waits)):
@@ -93,13 +110,25 @@ class StepsUnderWay:
         """Return when the first of the steps that wait for their next try is due."""
         return min(list(self._next_tries.values()), default=None)
 
-    async def none(self, seconds: float) -> None:
-        """Wait until no step is under way, for at most so long."""
-        await _within(seconds, self._none)
+    async def no_step(self, seconds: float) -> None:
+        """Wait until no step is under way and the run may park, for about so long at most."""
+        await self._quiet(self._none, seconds)
 
     async def alone(self, seconds: float) -> None:
-        """Wait until neither a step nor a wait is under way, for at most so long."""
-        await _within(seconds, self._alone)
+        """Wait until neither a step nor a wait is under way, for about so long at most."""
+        await self._quiet(self._alone, seconds)
+
+    async def _quiet(self, event: asyncio.Event, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
+        while event.is_set() and not self.is_main:
+            before = self._events
+            await asyncio.sleep(REST)
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            if self._events == before:
+                return
 
     async def end(self) -> None:
         """Cancel the steps that the run leaves behind, and wait until they have ended.
@@ -114,9 +143,3 @@ class StepsUnderWay:
                 await asyncio.wait(left)
             except asyncio.CancelledError:
                 continue
-
-
-async def _within(seconds: float, event: asyncio.Event) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from django_durable.models import Job
 
 
-def begin_sleep(context: JobContext, name: str, until: timedelta | datetime) -> float | None:
+def begin_sleep(
+    context: JobContext, name: str, until: timedelta | datetime, *, may_park: bool = True
+) -> float | None:
     """Record when the sleep ends; return the seconds to wait in place, or None if it is over.
 
-    Parks the run if that is more than a moment, unless steps of it are under way.
+    Parks the run if that is more than a moment, unless it may not or steps of it are under way.
     """
     moment, delay = _checked(until)
     known = context.enter(StepKind.SLEEP, name)
@@ -43,7 +45,7 @@ def begin_sleep(context: JobContext, name: str, until: timedelta | datetime) -> 
         _end_sleep(context, name, ordinal, moment)
         return None
     checkpoint = _sleeping(context, name, ordinal, moment, delay)
-    if left > context.MOMENT and not context.has_company():
+    if may_park and left > context.MOMENT and not context.has_company():
         context.park(checkpoint)
     written = context.record(checkpoint)
     context.journal.keep(
@@ -144,20 +146,20 @@ def begin_signal(
     return SignalWait(name, wanted, checkpoint, known if known and known.is_final else None)
 
 
-def look_for_signal(context: JobContext, wait: SignalWait) -> bool:
+def look_for_signal(context: JobContext, wait: SignalWait, *, may_park: bool = True) -> bool:
     """Record what the wait has come to; return whether it is over.
 
-    If it is not the run is parked, unless steps of it are under way.
+    If it is not the run is parked, unless it may not or steps of it are under way.
     """
     if wait.known is not None:
         return True
     try:
         try:
             with context.connected():
-                parked = _wait(context, wait)
+                parked = _wait(context, wait, may_park=may_park)
         except store.JobLocked:
             # By a signal that is not committed yet, say. This run waits for that, and no other.
-            parked = _wait(context, wait)
+            parked = _wait(context, wait, may_park=may_park)
     except Exception:
         # As in `try_park`: if all was stored and only the answer is lost, that is found.
         context.is_parked = False
@@ -177,12 +179,12 @@ def look_for_signal(context: JobContext, wait: SignalWait) -> bool:
     return True
 
 
-def _wait(context: JobContext, wait: SignalWait) -> bool:
+def _wait(context: JobContext, wait: SignalWait, *, may_park: bool) -> bool:
     """Store what the wait has come to, in one commit, and tell whether that is a park."""
     with store.transaction():
         checkpoint = _decide(context, wait.checkpoint, wait.wanted)
         goes_on = checkpoint.status is StepStatus.PENDING
-        if goes_on and not context.has_company():
+        if goes_on and may_park and not context.has_company():
             return context.try_park(checkpoint, signal=wait.wanted)
         if not goes_on or checkpoint.delay is not None:
             written = context.record(checkpoint)
@@ -236,10 +238,15 @@ def begin_gather(context: JobContext, jobs: Sequence[Job]) -> dict[UUID, Job]:
     return ended
 
 
-def look_for_ends(context: JobContext, jobs: Sequence[Job], ended: dict[UUID, Job]) -> bool:
-    """Return whether all jobs have ended; park the run if not, unless steps of it are under way."""
+def look_for_ends(
+    context: JobContext, jobs: Sequence[Job], ended: dict[UUID, Job], *, may_park: bool = True
+) -> bool:
+    """Return whether all jobs have ended.
+
+    If not the run is parked, unless it may not or steps of it are under way.
+    """
     while waiting := [job.pk for job in jobs if job.pk not in ended]:
-        if context.has_company():
+        if not may_park or context.has_company():
             context.raise_if_stopped()
             ended.update(_ended(waiting))
             return all(job in ended for job in waiting)

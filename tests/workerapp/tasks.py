@@ -16,7 +16,16 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import connection
 
-from django_durable import Backoff, JobContext, faults, job, step, workflow
+from django_durable import (
+    Backoff,
+    CancelJob,
+    JobContext,
+    PermanentFailure,
+    faults,
+    job,
+    step,
+    workflow,
+)
 from tests.workerapp.models import Debit
 from tests.workerapp.notes import Notes
 
@@ -412,3 +421,79 @@ async def leave_a_reader() -> None:
         raise ValueError("no")
 
     await asyncio.gather(fail(), read())
+
+
+@job(queue_name="nowhere")
+def never() -> None:
+    """Be a child that no worker of a test serves."""
+
+
+async def _wait_long(context: JobContext, wait: str) -> Any:
+    if wait == "sleep":
+        return await context.asleep("long", HOUR)
+    if wait == "signal":
+        return await context.await_for_signal("word", timeout=HOUR)
+    return await (await context.astart("never", never)).aresult()
+
+
+@workflow(timeout=HOUR, max_attempts=1)
+async def end_beside_a_wait(context: JobContext, wait: str, how: str) -> Any:
+    """Come to an end by one branch while another waits for an hour."""
+
+    async def work() -> str:
+        await asyncio.sleep(0.1)
+        if how == "failure":
+            raise PermanentFailure("no use")
+        if how == "cancel":
+            raise CancelJob("not needed")
+        return "first"
+
+    step = context.astep("work", work)
+    if how == "return":
+        left = asyncio.create_task(_wait_long(context, wait))
+        await asyncio.sleep(0.005)
+        return [await step, left.done()]
+    if how == "race":
+        tasks = [asyncio.create_task(part) for part in (step, _wait_long(context, wait))]
+        done, left_over = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in left_over:
+            task.cancel()
+        return [task.result() for task in done]
+    return await asyncio.gather(_wait_long(context, wait), step)
+
+
+@step(max_attempts=3, backoff=Backoff(initial=timedelta(milliseconds=5), jitter=0.0))
+async def _fail_once(folder: str, label: str) -> str:
+    if not Notes(folder).read("failed", label=label):
+        Notes(folder).add("failed", label=label)
+        raise ValueError("the first time")
+    Notes(folder).add("effect", label=label)
+    return label
+
+
+@workflow(timeout=HOUR, max_attempts=1)
+async def retry_beside_a_wait(context: JobContext, folder: str, label: str) -> list[Any]:
+    """Try a step again, very soon, while another branch is about to park."""
+    nap = context.asleep("nap", timedelta(seconds=1.5))
+    return list(await asyncio.gather(nap, context.astep("charge", _fail_once, folder, label)))
+
+
+@workflow(timeout=HOUR, max_attempts=1)
+async def sleep_long(context: JobContext) -> None:
+    """Sleep for an hour."""
+    await context.asleep("long", HOUR)
+
+
+@workflow(timeout=HOUR, max_attempts=1)
+async def end_beside_a_locked_park(context: JobContext, folder: str, how: str) -> str:
+    """End while a branch that waits for a child is about to park, as the test lets it."""
+    child = await context.astart("never", never)
+    Notes(folder).add("child", job=str(child.pk))
+    while not Notes(folder).may_go("park"):  # noqa: ASYNC110 - files tell
+        await asyncio.sleep(0.01)
+    branch = asyncio.create_task(child.aresult())
+    while not Notes(folder).may_go("end"):  # noqa: ASYNC110 - files tell
+        await asyncio.sleep(0.01)
+    if how == "failure":
+        raise PermanentFailure("no use")
+    return f"left {branch.done()}"

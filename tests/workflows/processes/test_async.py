@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 
-from django_durable.models import Job
+from django_durable.models import Attempt, Job
 from tests.processes.harness import sessions, wait_for, wait_for_end
 from tests.workerapp import tasks
 from tests.workflows.driving import fresh
@@ -139,3 +141,77 @@ def test_what_failed_runs_leave_behind_shares_one_connection(start: Any, queue: 
     assert len(wait_for_end(*made)) == 40
     assert most - base <= 4 + 3 + 2
     worker.stop()
+
+
+@pytest.mark.parametrize("wait", ["sleep", "signal", "child"])
+@pytest.mark.parametrize("how", ["failure", "cancel", "race", "return"])
+def test_the_end_of_a_run_waits_for_no_wait_of_a_branch(
+    start: Any, queue: str, wait: str, how: str
+) -> None:
+    worker = start("--concurrency", "4")
+    call = tasks.end_beside_a_wait.using(queue_name=queue)
+    made = call.enqueue_many([((wait, how), {})] * 20)
+    ended = wait_for_end(*made)
+    worker.stop()
+    expected = {"failure": ("DEAD", None), "cancel": ("CANCELLED", None)}
+    expected["race"], expected["return"] = (
+        ("SUCCESSFUL", ["first"]),
+        ("SUCCESSFUL", ["first", False]),
+    )
+    assert [(job.status, job.return_value) for job in ended] == [expected[how]] * 20
+    reasons = {job.dead_letter.reason for job in ended if job.dead_letter is not None}
+    assert reasons == ({"permanent"} if how == "failure" else set())
+    assert "lost its claim" not in worker.log
+
+
+def test_no_park_begins_beside_the_next_try_of_a_step(
+    start: Any, notes: Any, folder: str, queue: str
+) -> None:
+    worker = start("--concurrency", "8")
+    call = tasks.retry_beside_a_wait.using(queue_name=queue)
+    made = call.enqueue_many([((folder, str(number)), {}) for number in range(60)])
+    assert {job.status for job in wait_for_end(*made)} == {"SUCCESSFUL"}
+    worker.stop()
+    assert len(notes.read("failed")) == len(notes.read("effect")) == 60
+
+
+def test_a_cancel_about_when_runs_park_loses_none_of_them(start: Any, queue: str) -> None:
+    worker = start("--concurrency", "20", "--lease", "30").wait_until_ready()
+    for pause in (0.0, 0.03, 0.06):
+        made = tasks.sleep_long.using(queue_name=queue).enqueue_many([((), {})] * 60)
+        threading.Event().wait(pause)
+        jobs = Job.objects.filter(pk__in=[job.pk for job in made])
+        jobs.cancel("enough")
+        # Well before a lease that nobody renews would be over.
+        wait_for("the ends", lambda jobs=jobs: not jobs.exclude(status="CANCELLED").exists(), 10)
+        assert not Attempt.objects.filter(job__in=jobs, outcome="lost").exists()
+    worker.stop()
+
+
+@pytest.mark.parametrize(("how", "end"), [("return", "SUCCESSFUL"), ("failure", "DEAD")])
+def test_an_end_while_a_branch_is_about_to_park_is_recorded(
+    start: Any, notes: Any, folder: str, queue: str, how: str, end: str
+) -> None:
+    job = tasks.end_beside_a_locked_park.using(queue_name=queue).enqueue(folder, how)
+    worker = start("--concurrency", "2")
+    (note,) = wait_for("the child", lambda: notes.read("child"))
+    with transaction.atomic():
+        child = Job.objects.select_for_update().get(pk=note["job"])
+        notes.let_go("park")
+        wait_for("the park", is_somebody_blocked)
+        notes.let_go("end")
+        threading.Event().wait(0.3)
+        child.cancel("not needed")
+    (ended,) = wait_for_end(job)
+    worker.stop()
+    assert ended.status == end
+    assert [attempt.outcome for attempt in ended.attempts.all()] == ["failed"] * (end == "DEAD")
+
+
+def is_somebody_blocked() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
+            " AND wait_event_type = 'Lock')"
+        )
+        return bool(cursor.fetchone()[0])
