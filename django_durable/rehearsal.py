@@ -6,23 +6,26 @@ verb that is not recorded ends the rehearsal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import InternalError, transaction
 
-from django_durable import payloads, store
+from django_durable import births, payloads, store
 from django_durable.choices import FINISHED, JobStatus, StepKind, StepStatus
 from django_durable.context import JobContext
 from django_durable.exceptions import StopRun
 from django_durable.fields import Undecodable
-from django_durable.jobtypes import JobType, registry
+from django_durable.jobtypes import Call, JobType, registry
 from django_durable.journal import Known
 from django_durable.models import Job, Step
 from django_durable.store import Checkpoint, Claim, Written
+from django_durable.turns import Key, Turns
 from django_durable.waiting import results_of
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 # What PostgreSQL says to a write where none may be.
 READ_ONLY_TRANSACTION = "25006"
+WAIT_FOR_JOBS = "a wait for jobs that have not ended"
 
 
 class EndOfHistory(StopRun):
@@ -50,13 +54,22 @@ class Finding:
 
 
 class Rehearsal(JobContext):
-    """Answer verbs from what is recorded, and from nothing else."""
+    """Answer verbs from what is recorded, and from nothing else.
 
-    def __init__(self, claim: Claim, job_type: JobType) -> None:
+    Those of async code are answered in the order in which they were recorded.
+    """
+
+    def __init__(self, claim: Claim, job_type: JobType, recorded: Sequence[Step]) -> None:
         super().__init__(claim, job_type, None)
-        self.order: list[tuple[str, str]] = []
-        self.ended_at = ""
+        self.order: list[Key] = []
+        # The verbs that the run came to, recorded or not.
+        self.met: set[Key] = set()
+        self.ended_at: list[str] = []
         self.refused_write = ""
+        final = [step for step in recorded if step.finished_at is not None]
+        final.sort(key=lambda step: (step.finished_at, step.ordinal))
+        self.turns = Turns((step.kind, step.name) for step in final)
+        self._reached: dict[Key, Known | None] = {}
 
     def watch(self, execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
         """Let the database execute a statement; one that it refuses as a write ends the run.
@@ -74,27 +87,102 @@ class Rehearsal(JobContext):
 
     def enter(self, kind: StepKind, name: str) -> Known | None:
         """Return what is recorded, or end."""
+        key = (kind.value, name)
+        known = self._reached.pop(key) if key in self._reached else self._reach(kind, name)
+        if not _is_answer(known):
+            self._end(_told(key))
+        self.turns.pass_by(key)
+        self.order.append(key)
+        return known
+
+    def _reach(self, kind: StepKind, name: str) -> Known | None:
         known = super().enter(kind, name)
+        self.met.add((kind.value, name))
         if known is None and kind is StepKind.PATCH and self.journal.has_later():
             # What a run of this history would be told, and record.
             return Known(0, StepStatus.SUCCEEDED, False)
-        if known is None or not known.is_final:
-            self._end(f"{kind.value} {name!r}")
-        self.order.append((kind.value, name))
         return known
+
+    @asynccontextmanager
+    async def _turn(self, kind: StepKind, *names: str) -> AsyncIterator[None]:
+        """Wait until the named verbs are to be answered."""
+        keys = [(kind.value, name) for name in names]
+        if await sync_to_async(self._reach_all)(kind, names):
+            yield
+            return
+        missing = [key for key in keys if not _is_answer(self._reached[key])]
+        async with self.turns.take(_told((missing or keys)[0]), keys):
+            yield
+
+    def _reach_all(self, kind: StepKind, names: Sequence[str]) -> bool:
+        """Reach the named verbs; return whether they have answers that are not recorded."""
+        for name in names:
+            self._reached[kind.value, name] = self._reach(kind, name)
+        recorded = self.journal.load()
+        known = [self._reached[kind.value, name] for name in names]
+        return all(map(_is_answer, known)) and not any((kind.value, n) in recorded for n in names)
+
+    async def astep(self, name: str, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Return what is recorded when it is to be answered."""
+        async with self._turn(StepKind.STEP, name):
+            return await super().astep(name, func, *args, **kwargs)
+
+    async def aatomic_step(
+        self, name: str, func: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Return what is recorded when it is to be answered."""
+        async with self._turn(StepKind.STEP, name):
+            return await super().aatomic_step(name, func, *args, **kwargs)
+
+    async def anow(self, name: str) -> datetime:
+        """Return what is recorded when it is to be answered."""
+        async with self._turn(StepKind.VALUE, name):
+            return await super().anow(name)
+
+    async def apatched(self, name: str) -> bool:
+        """Return what is recorded, or would be, when it is to be answered."""
+        async with self._turn(StepKind.PATCH, name):
+            return await super().apatched(name)
+
+    async def asleep(self, name: str, until: timedelta | datetime) -> None:
+        """Return when the end of the sleep is to be answered."""
+        async with self._turn(StepKind.SLEEP, name):
+            await super().asleep(name, until)
+
+    async def await_for_signal(
+        self, name: str, timeout: float | timedelta | None = None, signal: str | None = None
+    ) -> Any:
+        """Return what is recorded when it is to be answered."""
+        async with self._turn(StepKind.SIGNAL, name):
+            return await super().await_for_signal(name, timeout, signal)
+
+    async def astart(self, name: str, job_type: JobType | Call, *args: Any, **kwargs: Any) -> Job:
+        """Return the recorded child when it is to be answered."""
+        async with self._turn(StepKind.CHILD, name):
+            return await super().astart(name, job_type, *args, **kwargs)
+
+    async def astart_many(
+        self, name: str, job_type: JobType | Call, calls: Iterable[Sequence[Any]]
+    ) -> list[Job]:
+        """Return the recorded children when they are to be answered."""
+        names, _entries = births.numbered(name, job_type, calls := list(calls))
+        async with self._turn(StepKind.CHILD, *names):
+            return await super().astart_many(name, job_type, calls)
 
     def gather(self, jobs: Iterable[Job], return_exceptions: bool = False) -> list[Any]:
         """Return the results of ended jobs, or end."""
         self.guard()
-        wanted = list(jobs)
-        ended = Job.all_objects.filter(pk__in=[job.pk for job in wanted], status__in=FINISHED)
-        if ended.count() < len({job.pk for job in wanted}):
-            self._end("a wait for jobs that have not ended")
+        if not _have_ended(wanted := list(jobs)):
+            self._end(WAIT_FOR_JOBS)
         return results_of(wanted, return_exceptions=return_exceptions)
 
     async def agather(self, jobs: Iterable[Job], return_exceptions: bool = False) -> list[Any]:
-        """Do what `gather` does, from async code."""
-        answers: list[Any] = await sync_to_async(self.gather)(jobs, return_exceptions)
+        """Return the results of ended jobs, or wait for the end of the rehearsal."""
+        self.guard()
+        if not await sync_to_async(_have_ended)(wanted := list(jobs)):
+            async with self.turns.take(WAIT_FOR_JOBS):
+                raise AssertionError("unreachable")
+        answers: list[Any] = await sync_to_async(self.gather)(wanted, return_exceptions)
         return answers
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
@@ -107,30 +195,67 @@ class Rehearsal(JobContext):
         """Record nothing: whoever comes here is past what is recorded."""
         raise EndOfHistory
 
+    @property
+    def is_over(self) -> bool:
+        """Tell whether the history has come to its end before the function has."""
+        return bool(self.ended_at)
+
     def _end(self, what: str) -> None:
-        self.ended_at = what
+        self.ended_at.append(what)
         self.stop(EndOfHistory())
         self.raise_if_stopped()
+
+    async def arun(self, function: Coroutine[Any, Any, Any]) -> None:
+        """Run an async function until it ends, or its history does."""
+        try:
+            if not await self.turns.run(function):
+                self.ended_at += [ticket.text for ticket in self.turns.tickets]
+        finally:
+            # For the verbs that it may come to while it is cancelled.
+            self.stop(EndOfHistory())
+            await self.turns.end()
+
+
+def _is_answer(known: Known | None) -> bool:
+    return known is not None and known.is_final
+
+
+def _told(key: Key) -> str:
+    kind, name = key
+    return f"{kind} {name!r}"
+
+
+def _have_ended(jobs: Sequence[Job]) -> bool:
+    wanted = {job.pk for job in jobs}
+    ended: int = Job.all_objects.filter(pk__in=wanted, status__in=FINISHED).count()
+    return ended == len(wanted)
 
 
 def check_histories(jobs: JobQuerySet) -> tuple[int, list[Finding]]:
     """Rehearse the histories of the given workflows; return how many, and what was found.
 
-    Runs in a READ ONLY transaction that is rolled back.
+    Each runs in a READ ONLY transaction that is rolled back.
     """
     findings: list[Finding] = []
     count = 0
+    for job in jobs.filter(steps__isnull=False, metadata__undo__isnull=True).distinct():
+        job_type = registry.find(job.name)
+        if job_type is not None and job_type.options.takes_context:
+            count += 1
+            findings += _check(job, job_type)
+    return count, findings
+
+
+@contextmanager
+def _read_only() -> Iterator[None]:
     db = store.connection()
     with transaction.atomic(using=db.alias):
         with db.cursor() as cursor:
             cursor.execute("SET TRANSACTION READ ONLY")
-        for job in jobs.filter(steps__isnull=False, metadata__undo__isnull=True).distinct():
-            job_type = registry.find(job.name)
-            if job_type is not None and job_type.options.takes_context:
-                count += 1
-                findings += _check(job, job_type)
-        transaction.set_rollback(True, using=db.alias)
-    return count, findings
+        try:
+            yield
+        finally:
+            transaction.set_rollback(True, using=db.alias)
 
 
 def _check(job: Job, job_type: JobType) -> list[Finding]:
@@ -141,13 +266,11 @@ def _check(job: Job, job_type: JobType) -> list[Finding]:
 
     if isinstance(job.args, Undecodable) or isinstance(job.kwargs, Undecodable):
         return [finding("undecodable", "", "", "its arguments can't be decoded")]
-    # A savepoint, for what the function may do to the transaction; it is there before the context,
-    # which refuses verbs in what the function opens.
-    with transaction.atomic(using=store.connection().alias):
-        rehearsal = Rehearsal(_claim_of(job), job_type)
+    # The transaction is there before the context, which refuses verbs in what the function opens.
+    with _read_only():
+        rehearsal = Rehearsal(_claim_of(job), job_type, recorded)
         with store.connection().execute_wrapper(rehearsal.watch):
             problem = _run(rehearsal, job)
-        transaction.set_rollback(True, using=store.connection().alias)
     if rehearsal.refused_write:
         text = (
             "the function writes to the database outside a step, which a resumed run does again;"
@@ -155,56 +278,89 @@ def _check(job: Job, job_type: JobType) -> list[Finding]:
         )
         return [finding("write", "", "", text)]
     findings = [] if problem is None else [finding("error", "", "", problem)]
-    reached = set(rehearsal.order)
-    names = {step for _kind, step in reached}
-    stopped = f"; the run came to {rehearsal.ended_at} first" if rehearsal.ended_at else ""
+    return (
+        findings + _missing(rehearsal, recorded, finding) + _disorder(rehearsal, recorded, finding)
+    )
+
+
+def _missing(
+    rehearsal: Rehearsal, recorded: Sequence[Step], finding: Callable[..., Finding]
+) -> list[Finding]:
+    names = {name for _kind, name in rehearsal.met}
+    stopped = (
+        f"; the run came to {', '.join(rehearsal.ended_at)} first" if rehearsal.is_over else ""
+    )
+    findings = []
     for step in recorded:
-        if (step.kind, step.name) in reached or rehearsal.ended_at == f"{step.kind} {step.name!r}":
+        if (step.kind, step.name) in rehearsal.met:
             continue
-        ended_at_name = rehearsal.ended_at.endswith(f" {step.name!r}")
-        if step.status == Step.Status.PENDING and rehearsal.ended_at and not ended_at_name:
-            # It may come yet, as what is new always may.
-            continue
-        if step.name in names or ended_at_name:
+        if step.name in names:
             text = f"{step.name!r} is recorded as {step.kind}, and now of another kind"
             findings.append(finding("other_kind", step.kind, step.name, text))
-        else:
+        elif step.status != Step.Status.PENDING or not rehearsal.is_over:
+            # A wait under way may come yet, as what is new always may.
             text = f"{step.kind} {step.name!r} is recorded, and not reached any more{stopped}"
             findings.append(finding("not_reached", step.kind, step.name, text))
-    return findings + _disorder(rehearsal.order, recorded, finding)
+    return findings
 
 
 def _disorder(
-    order: Sequence[tuple[str, str]], recorded: Sequence[Step], finding: Callable[..., Finding]
+    rehearsal: Rehearsal, recorded: Sequence[Step], finding: Callable[..., Finding]
 ) -> list[Finding]:
-    ordinals = {(step.kind, step.name): step.ordinal for step in recorded}
-    findings, last = [], 0
-    for kind, name in order:
-        ordinal = ordinals[(kind, name)]
-        if ordinal < last:
-            text = f"{kind} {name!r} is now reached after what it was recorded before"
-            findings.append(finding("other_order", kind, name, text))
-        last = max(last, ordinal)
+    steps = {(step.kind, step.name): step for step in recorded}
+    findings: list[Finding] = []
+    before: list[Step] = []
+    last = 0
+    for step in (steps[key] for key in rehearsal.order if key in steps):
+        if step.ordinal < last and any(_is_after(other, step) for other in before):
+            text = f"{step.kind} {step.name!r} is now reached after what it was recorded before"
+            findings.append(finding("other_order", step.kind, step.name, text))
+        last = max(last, step.ordinal)
+        before.append(step)
     return findings
+
+
+def _is_after(step: Step, other: Step) -> bool:
+    """Tell whether a step was begun after another had ended: of others no order is promised.
+
+    It may have begun before that by the time that its record took to the database. The number of a
+    wait is older than its row, which may have been written only at the park.
+    """
+    if other.finished_at is None or step.ordinal < other.ordinal:
+        return False
+    return bool(step.started_at >= other.finished_at)
 
 
 def _run(rehearsal: Rehearsal, job: Job) -> str | None:
     """Run the function; return what went wrong beyond what its own history explains."""
-    job_type, args, kwargs = rehearsal.job_type, job.args, job.kwargs
     try:
         with rehearsal.running():
-            if job_type.is_async:
-                async_to_sync(job_type.func)(rehearsal, *args, **kwargs)
-            else:
-                job_type.func(rehearsal, *args, **kwargs)
-    except StopRun:
-        return None
-    except Exception as error:  # noqa: BLE001 - users' code
+            _call(rehearsal, job)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - users' code
+        # What it raises when its history has ended, or while it is stopped, says nothing.
+        if rehearsal.is_over or isinstance(error, StopRun):
+            return None
         # A history that ended in an error ends in it again; one that broke off elsewhere did not.
         if job.status in (JobStatus.DEAD, JobStatus.CANCELLED):
             return None
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def _call(rehearsal: Rehearsal, job: Job) -> None:
+    function, args, kwargs = rehearsal.job_type.func, job.args, job.kwargs
+    if rehearsal.job_type.is_async:
+        async_to_sync(_acall)(rehearsal, function, args, kwargs)
+    else:
+        function(rehearsal, *args, **kwargs)
+
+
+async def _acall(
+    rehearsal: Rehearsal, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
+) -> None:
+    await rehearsal.arun(function(rehearsal, *args, **kwargs))
 
 
 def _claim_of(job: Job) -> Claim:

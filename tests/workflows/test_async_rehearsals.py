@@ -1,0 +1,277 @@
+"""`replay-check` of async workflows: what runs at the same time has no order to be kept."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import Group
+
+from django_durable import JobContext, PermanentFailure, job, workflow
+from django_durable.jobtypes import registry
+from django_durable.models import Job
+from django_durable.rehearsal import check_histories
+from tests.workflows.driving import AT_ONCE, HOUR, fresh, go
+
+pytestmark = pytest.mark.django_db
+
+calls: list[str] = []
+
+
+async def slow(name: str, seconds: float = 0.0) -> str:
+    """Take so long."""
+    calls.append(name)
+    await asyncio.sleep(seconds)
+    return name
+
+
+def deploy(func: Any) -> Any:
+    """Make this the code of the job type `rehearsed.flow`."""
+    old = registry.find("rehearsed.flow")
+    if old is not None:
+        registry.remove(old)
+    return workflow(name="rehearsed.flow", max_attempts=2, backoff=AT_ONCE)(func)
+
+
+def stored(func: Any, *others: Any, signal: str = "", status: str = "WAITING") -> Job:
+    """Return a job that this code has made."""
+    flow = deploy(func)
+    made: Job = flow.enqueue()
+    go(flow, *others)
+    if signal:
+        made.signal(signal)
+        go(flow)
+    assert fresh(made).status == status
+    calls.clear()
+    return made
+
+
+def found() -> list[tuple[str, str]]:
+    """Return what is found, and see that no step was called."""
+    _count, findings = check_histories(Job.objects.all())
+    assert calls == []
+    return [(finding.problem, finding.step) for finding in findings]
+
+
+@job(name="rehearsed.other")
+def other() -> None:
+    """Be awaited."""
+
+
+async def gathered(context: JobContext) -> None:
+    """Have the second of two steps end first."""
+    await asyncio.gather(context.astep("a", slow, "a", 0.3), context.astep("b", slow, "b", 0.1))
+    await context.asleep("night", HOUR)
+
+
+async def grouped(context: JobContext) -> None:
+    """Do so in a group, and something more behind each."""
+
+    async def branch(name: str, seconds: float) -> None:
+        await context.astep(name, slow, name, seconds)
+        await context.astep(f"{name}2", slow, name)
+        await context.anow(f"{name}3")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(branch("a", 0.1))
+        group.create_task(branch("b", 0.0))
+    await context.asleep("night", HOUR)
+
+
+async def beside_a_signal(context: JobContext) -> None:
+    """Do two steps one after the other beside a wait."""
+
+    async def branch() -> None:
+        await context.astep("a", slow, "a")
+        await context.astep("b", slow, "b")
+
+    await asyncio.gather(context.await_for_signal("word"), branch())
+    await context.asleep("night", HOUR)
+
+
+async def waits_in_a_group(context: JobContext) -> None:
+    """Wait for several things at the same time."""
+    await context.astep("a", slow, "a")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(context.await_for_signal("word"))
+        group.create_task(context.astep("b", slow, "b"))
+        group.create_task(context.asleep("night", HOUR))
+
+
+async def waits_for_jobs(context: JobContext) -> None:
+    """Wait for children beside a step."""
+    children = await context.astart_many("kid", other, [((), {}), ((), {})])
+    await asyncio.gather(context.agather(children), context.astep("a", slow, "a"))
+    await context.asleep("night", HOUR)
+
+
+async def first_of_two(context: JobContext) -> None:
+    """Leave behind what has not ended."""
+    tasks = [
+        asyncio.create_task(context.astep("a", slow, "a")),
+        asyncio.create_task(context.await_for_signal("word")),
+    ]
+    _done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    await context.astep("b", slow, "b")
+    await context.asleep("night", HOUR)
+
+
+async def impatient(context: JobContext) -> None:
+    """Go on when a step takes too long."""
+    try:
+        async with asyncio.timeout(0.3):
+            await context.astep("long", slow, "long", 20)
+    except TimeoutError:
+        await context.astep("late", slow, "late")
+    await context.asleep("night", HOUR)
+
+
+async def does_more_than_verbs(context: JobContext) -> None:
+    """Read rows and wait between the verbs of a branch."""
+
+    async def branch() -> None:
+        await context.astep("a", slow, "a")
+        await sync_to_async(Group.objects.count)()
+        await asyncio.sleep(0.3)
+        await context.astep("b", slow, "b")
+
+    await asyncio.gather(context.await_for_signal("word"), branch())
+
+
+UNCHANGED = [
+    gathered,
+    grouped,
+    beside_a_signal,
+    waits_in_a_group,
+    waits_for_jobs,
+    first_of_two,
+    impatient,
+    does_more_than_verbs,
+]
+
+
+@pytest.mark.parametrize("func", UNCHANGED)
+def test_the_code_that_made_a_history_has_no_findings(
+    func: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    stored(func, other)
+    assert found() == []
+    # Such as "Task exception was never retrieved".
+    assert caplog.records == []
+
+
+def test_a_signal_that_came_after_what_went_on_beside_it() -> None:
+    stored(beside_a_signal, signal="word")
+    assert found() == []
+
+
+def test_an_order_that_was_never_promised_may_change() -> None:
+    stored(gathered)
+
+    async def one_by_one(context: JobContext) -> None:
+        await context.astep("a", slow, "a")
+        await context.astep("b", slow, "b")
+        await context.asleep("night", HOUR)
+
+    deploy(one_by_one)
+    assert found() == []
+
+
+def test_steps_in_another_order_are_found() -> None:
+    async def old(context: JobContext) -> None:
+        await context.astep("a", slow, "a")
+        await asyncio.gather(context.astep("b", slow, "b"), context.astep("c", slow, "c"))
+        await context.asleep("night", HOUR)
+
+    async def new(context: JobContext) -> None:
+        await asyncio.gather(context.astep("b", slow, "b"), context.astep("c", slow, "c"))
+        await context.astep("a", slow, "a")
+        await context.asleep("night", HOUR)
+
+    stored(old)
+    deploy(new)
+    assert found() == [("other_order", "a")]
+
+
+def test_a_step_that_is_gone_from_a_branch_is_found() -> None:
+    async def new(context: JobContext) -> None:
+        await asyncio.gather(context.await_for_signal("word"), context.astep("b", slow, "b"))
+
+    stored(beside_a_signal)
+    deploy(new)
+    assert found() == [("not_reached", "a")]
+
+
+def test_a_checkpoint_of_another_kind_is_found() -> None:
+    async def new(context: JobContext) -> None:
+        await asyncio.gather(context.asleep("word", HOUR), context.astep("b", slow, "b"))
+
+    stored(beside_a_signal)
+    deploy(new)
+    assert sorted(found()) == [("not_reached", "a"), ("other_kind", "word")]
+
+
+def test_an_error_beside_a_wait_is_found() -> None:
+    async def fails() -> None:
+        raise ValueError("changed")
+
+    async def new(context: JobContext) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(context.await_for_signal("word"))
+            await context.astep("a", slow, "a")
+            await context.astep("b", slow, "b")
+            group.create_task(fails())
+
+    stored(beside_a_signal)
+    deploy(new)
+    assert found() == [("error", "")]
+
+
+def test_a_write_in_a_branch_is_found() -> None:
+    async def new(context: JobContext) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(context.await_for_signal("word"))
+            group.create_task(Group.objects.acreate(name="of the rehearsal"))
+
+    stored(beside_a_signal)
+    deploy(new)
+    assert found() == [("write", "")]
+
+
+def test_a_history_that_ended_in_an_error_of_a_branch_ends_in_it_again() -> None:
+    async def fails() -> None:
+        raise PermanentFailure("no")
+
+    async def old(context: JobContext) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(context.astep("b", slow, "b"))
+            group.create_task(context.astep("a", fails))
+
+    stored(old, status="DEAD")
+    assert found() == []
+
+
+@pytest.mark.parametrize("ending", [SystemExit, GeneratorExit, BaseExceptionGroup])
+def test_whatever_one_history_raises_the_others_are_told(ending: type[BaseException]) -> None:
+    async def leaves(context: JobContext) -> None:
+        await context.astep("a", slow, "a")
+        if ending is BaseExceptionGroup:
+            raise BaseExceptionGroup("two", [SystemExit(3), ValueError("no")])
+        raise ending
+
+    def leaves_at_once(context: JobContext) -> None:
+        sys.exit(3)
+
+    stored(gathered)
+    stored(gathered)
+    left = [("not_reached", "night"), ("not_reached", "b")]
+    deploy(leaves)
+    assert sorted(found()) == sorted([("error", ""), *left] * 2)
+    deploy(leaves_at_once)
+    assert sorted(found()) == sorted([("error", ""), ("not_reached", "a"), *left] * 2)
