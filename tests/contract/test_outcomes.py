@@ -275,6 +275,23 @@ def test_option_that_names_groups_means_the_group() -> None:
     assert_dead(run(raising(group, give_up_on=ExceptionGroup).enqueue()), "permanent")
 
 
+class TransientGroup(ExceptionGroup):
+    """Pass by itself, whatever it is made of."""
+
+    retryable = True
+
+
+def test_group_that_says_itself_whether_it_passes_is_believed() -> None:
+    hopeless = PermanentFailure("hopeless")
+    assert_tried_again(run(raising(TransientGroup("one", [hopeless]), retry_on=KeyError).enqueue()))
+    nested = ExceptionGroup("two", [TransientGroup("one", [hopeless]), OTHER])
+    assert_tried_again(run(raising(nested).enqueue()))
+    group = ExceptionGroup("one", [OTHER])
+    group.retryable = False  # type: ignore[attr-defined]
+    assert_dead(run(raising(group).enqueue()), "permanent")
+    assert_dead(run(raising(group, retry_on=ExceptionGroup).enqueue()), "permanent")
+
+
 def test_group_says_what_a_retry_a_rejection_or_a_cancel_in_it_says() -> None:
     later = timedelta(hours=1)
     tried_again = run(raising(ExceptionGroup("", [OTHER, RetryJob("", delay=later)])).enqueue())
@@ -295,7 +312,9 @@ def test_group_in_which_the_run_was_stopped_is_its_stop() -> None:
         try:
             context.check_cancelled()
         except StopRun as error:
-            raise BaseExceptionGroup("two", [OTHER, error]) from None
+            group = BaseExceptionGroup("two", [OTHER, error])
+            group.retryable = True  # type: ignore[attr-defined]
+            raise group from None
 
     ended = run(stop.enqueue())
 
