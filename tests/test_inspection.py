@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from django_durable import Backoff, PermanentFailure, job, operations, step, workflow
+from django_durable import Backoff, JobContext, PermanentFailure, job, operations, step, workflow
 from django_durable.choices import AttemptOutcome
 from django_durable.inspection import (
     blocked_on,
@@ -150,6 +150,14 @@ def gathering(context):
     with suppress(ValueError):
         context.step("tried", try_once)
     raise PermanentFailure("the secret")
+
+
+@workflow(name="inspected.asking", queue_name="inspected")
+def asking(context):
+    """Wait for two signals."""
+    answer = context.wait_for_signal("go")
+    context.wait_for_signal("more")
+    return answer
 
 
 @workflow(name="inspected.patient", queue_name="inspected")
@@ -769,7 +777,41 @@ class TestTimeline:
         hand.give_back(hand.take())
         assert self.story(job) == [
             ("enqueued", "enqueued"),
+            ("started", "taken by worker hand"),
             ("handed_back", "handed back by worker hand"),
+        ]
+
+    def test_who_did_what_before_a_job_was_handed_back(self, hand):
+        job = asking.enqueue()
+        claim = Hand(asking.name, worker="first").take()
+        JobContext(claim, asking, None).step("one", str, 1)
+        hand.give_back(claim)
+        Hand(asking.name, worker="second").take()
+        assert self.story_without_numbers(job) == [
+            ("enqueued", "enqueued"),
+            ("started", "taken by worker first"),
+            ("step_succeeded", "step 'one' succeeded after <n> s"),
+            ("handed_back", "handed back by worker first"),
+            ("resumed", "attempt 1 resumed by worker second"),
+        ]
+
+    def test_a_signal_that_came_again_after_its_wait(self):
+        job = asking.enqueue()
+        go_one(asking)
+        job.signal("go", 1)
+        go_one(asking)
+        job.signal("go", 2)
+        job.signal("more")
+        go_one(asking)
+        job.refresh_from_db()
+        assert job.return_value == 1
+        assert [text for _event, text in self.story_without_numbers(job) if "signal" in text] == [
+            "signal 'go' waits",
+            "signal 'go' succeeded after <n> s",
+            "signal 'more' waits",
+            "signal 'go' received after its wait was answered; only the last receipt is kept",
+            "signal 'more' received",
+            "signal 'more' succeeded after <n> s",
         ]
 
     def test_a_checkpoint_that_a_fork_has_copied(self):

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
-from django_durable.choices import AttemptOutcome, JobStatus, StepKind
+from django_durable.choices import AttemptOutcome, JobStatus, StepKind, StepStatus
 from django_durable.models import Attempt, DeadLetter, Job, Step
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def timeline(job: Job, limit: int = 100, *, messages: bool = True) -> list[Entry
         *_attempts(job, steps, limit, messages=messages),
         *chain.from_iterable(_step(job, step, messages=messages) for step in steps),
         *_others(job, steps),
-        *_signals(job),
+        *_signals(job, steps),
         *_forks(job),
         *_end(job),
         *_undo(job),
@@ -141,7 +141,7 @@ def _claims(
     `before` is when the attempt before it ended. The first claim of the job is known, without its
     worker; that others went before shows in what they did.
     """
-    by = f" by worker {worker}" if worker else ""
+    by = _by_worker(worker)
     goes_on = (is_latest and job.resumed and job.status == JobStatus.RUNNING) or any(
         moment is not None and before < moment < at
         for step in steps
@@ -154,6 +154,10 @@ def _claims(
         yield Entry(at, "resumed", f"attempt {number} resumed{by}")
     else:
         yield Entry(at, "started", f"attempt {number} taken{by}")
+
+
+def _by_worker(worker: str | None) -> str:
+    return f" by worker {worker}" if worker else ""
 
 
 def _error(failed: Attempt | Step, *, messages: bool) -> str:
@@ -191,6 +195,10 @@ def _others(job: Job, steps: Sequence[Step]) -> Iterator[Entry]:
         awaited = [UUID(other) for other in event.get("jobs", ())]
         for other in awaited:
             names.setdefault(other, f"job {other}")
+        if event["event"] == "handed_back" and "claimed_at" in event:
+            # Of a claim that counts no attempt the row of the job soon knows nothing else.
+            taken = datetime.fromisoformat(event["claimed_at"])
+            yield Entry(taken, "started", f"taken{_by_worker(event.get('worker'))}")
         at = datetime.fromisoformat(event["at"])
         yield Entry(at, event["event"], _event(event, [names[other] for other in awaited]))
     ended = Job.all_objects.filter(pk__in=names, finished_at__isnull=False)
@@ -210,19 +218,29 @@ def _event(event: dict[str, Any], awaited: Sequence[str]) -> str:
         more = event["count"] - len(awaited)
         return f"waits for {', '.join(awaited)}" + (f" and {more} more" if more else "")
     by = f" by {event['by']}" if "by" in event else ""
-    by = f" by worker {event['worker']}" if "worker" in event else by
+    by = _by_worker(event.get("worker")) or by
     return f"{EVENTS[event['event']]}{by}"
 
 
-def _signals(job: Job) -> Iterator[Entry]:
+def _signals(job: Job, steps: Sequence[Step]) -> Iterator[Entry]:
+    answered = {
+        step.name: step.finished_at
+        for step in steps
+        if step.kind == StepKind.SIGNAL and step.status == StepStatus.SUCCEEDED
+    }
     for signal in job.signals.order_by("received_at").defer("payload")[:MOST_STEPS]:
         what = f"signal {signal.name!r}"
         if signal.received_at < job.enqueued_at:
             # As with a step that is copied.
             received = shown_moment(signal.received_at)
             yield Entry(job.enqueued_at, "signal_copied", f"{what} copied, received at {received}")
-        else:
-            yield Entry(signal.received_at, "signal", f"{what} received")
+            continue
+        answered_at = answered.get(signal.name)
+        again = ""
+        if answered_at is not None and answered_at < signal.received_at:
+            # The row has lost the moment of the one that answered.
+            again = " after its wait was answered; only the last receipt is kept"
+        yield Entry(signal.received_at, "signal", f"{what} received{again}")
 
 
 def _forks(job: Job) -> Iterator[Entry]:
