@@ -130,14 +130,16 @@ class Announcer:
         for stored in message["ended"]:
             self.failed(ended_from_json(stored), error)
 
-    def close(self, timeout: float) -> None:
-        """Tell what is left to tell, at most for `timeout` seconds, and end."""
+    def close(self, timeout: float) -> bool:
+        """Tell what is left to tell, and end; return False if that is not done by `timeout`."""
         end = time.monotonic() + timeout
-        while self._waiting and time.monotonic() < end:
+        while self._waiting:
+            if time.monotonic() >= end:
+                return False
             self.loop.wake()
             threading.Event().wait(0.01)
         self.loop.stop()
-        self.loop.join(max(end - time.monotonic(), 0.1))
+        return self.loop.join(max(end - time.monotonic(), 0))
 
     def cancelled(self, job_id: UUID) -> None:
         """Send `job_cancelled` for a claim given back after a cancel, or what starts too late."""

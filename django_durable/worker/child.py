@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +28,8 @@ logger = logging.getLogger("django_durable.worker")
 TICK = 0.25
 # How long a run may take to obey an interruption before its slot is given to another child.
 OBEY_WITHIN = 2.0
+# How long a child that leaves may take to record its last runs, and to tell of them.
+CLOSE_WITHIN = 5.0
 
 
 class Child:
@@ -201,7 +203,13 @@ class Child:
 
     def _close(self) -> None:
         self._recorder.loop.stop()
-        self._recorder.loop.join(5)
-        self._announcer.close(timeout=5)
+        self._wait_until(lambda: self._recorder.loop.join(TICK))
+        self._wait_until(lambda: self._announcer.close(TICK))
         self._channel.send("done")
         self._channel.flush()
+
+    def _wait_until(self, is_done: Callable[[], bool]) -> None:
+        """Ask until it is done, or has taken too long; a child that still waits is not stuck."""
+        end = time.monotonic() + CLOSE_WITHIN
+        while not is_done() and time.monotonic() < end:
+            self._table.beat()

@@ -115,6 +115,11 @@ class ChildProcess:
         self.process.kill()
         self.process.wait()
 
+    def stop(self) -> None:
+        """Kill it because the worker stops: what it holds is given back, as if it had drained."""
+        self.kill()
+        self.is_done = True
+
     def close(self) -> None:
         """Let go of what the child left."""
         self.channel.close()
@@ -189,6 +194,18 @@ class Place:
             self._leave(child)
             self.current = None
             self.staff()
+
+    def stop(self) -> None:
+        """Let all children leave, and start none in their stead.
+
+        One that has not come up has no slots yet, so it holds nothing and is not waited for.
+        """
+        for child in (self.current, self.successor):
+            if child is not None:
+                if not child.is_ready:
+                    child.stop()
+                self._leave(child)
+        self.current = self.successor = None
 
     def _leave(self, child: ChildProcess) -> None:
         child.live = child.slots

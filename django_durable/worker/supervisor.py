@@ -177,6 +177,9 @@ class Supervisor:
                 "Killing child process %d, silent for %.0f s", child.process.pid, child.quiet_for
             )
             child.kill()
+            if self._stops and not child.live:
+                # Nothing of it was lost: the end of a child that the worker has stopped.
+                child.is_done = True
 
     def _stop_children(self) -> None:
         if self._give_up_at is None:
@@ -184,13 +187,12 @@ class Supervisor:
             self._renewer.draining = True
             self._renewer.loop.wake()
             logger.info("Stopping: what runs may finish, nothing new is claimed")
-            for child in self._alive():
-                child.drain()
+            for place in self._places:
+                place.stop()
         if self._stops > 1 or time.monotonic() >= self._give_up_at:
             for child in self._alive():
                 logger.warning("Killing child process %d; its jobs go back", child.process.pid)
-                child.kill()
-                child.is_done = True
+                child.stop()
                 self._renewer.give_back(child.claimer)
 
     def _wait(self) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 import time
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -160,6 +163,88 @@ def test_a_worker_whose_child_is_frozen_stops_at_the_timeout(start, notes, folde
     assert time.monotonic() - asked_at < 10
     assert not is_alive(note["pid"])
     assert (status_of(job), fresh(job).attempt) == (Job.Status.READY, 0)
+
+
+def test_a_child_that_does_not_answer_is_not_replaced_during_the_drain(start, notes, folder, queue):
+    worker = start("--shutdown-timeout", "60s")
+    call = jobs.hold.using(queue_name=queue, timeout=timedelta(seconds=2), max_attempts=1)
+    job = call.enqueue(folder)
+    (note,) = wait_for("the start", lambda: notes.read("start"))
+    os.kill(note["pid"], signal.SIGSTOP)
+
+    worker.send(signal.SIGTERM)
+    worker.wait_for_line("Stopping")
+    waiting = jobs.noop.using(queue_name=queue).enqueue()
+
+    # What it ran is recorded in its stead, and then there is nothing left to wait for.
+    assert worker.wait() == 0
+    assert not worker.family()
+    attempt = fresh(job).attempts.get()
+    assert (status_of(job), attempt.outcome) == (Job.Status.DEAD, "timed_out")
+    assert (status_of(waiting), fresh(waiting).attempt) == (Job.Status.READY, 0)
+    assert "was killed by signal" not in worker.log
+
+
+def test_a_child_that_is_due_to_be_replaced_is_not_replaced_during_the_drain(
+    start, notes, folder, queue
+):
+    # Each child asks for its successor as soon as it has come up.
+    worker = start("--max-seconds", "0.0001")
+    jobs.hold.using(queue_name=queue).enqueue(folder)
+    (note,) = wait_for("the start", lambda: notes.read("start"))
+
+    worker.send(signal.SIGTERM)
+    worker.wait_for_line("Stopping")
+    wait_for("the end of the others", lambda: worker.children() == [note["pid"]])
+    notes.let_go()
+
+    assert worker.wait() == 0
+    assert "Replacing" not in worker.log.partition("Stopping")[2]
+
+
+def test_a_child_that_dies_during_the_drain_is_not_replaced(start, notes, folder, queue):
+    worker = start("--concurrency", "1", "--shutdown-timeout", "60s")
+    job = jobs.hold.using(queue_name=queue).enqueue(folder)
+    (note,) = wait_for("the start", lambda: notes.read("start"))
+    worker.send(signal.SIGTERM)
+    worker.wait_for_line("Stopping")
+
+    os.kill(note["pid"], signal.SIGKILL)
+
+    assert worker.wait() == 0
+    job = fresh(job)
+    assert [a.outcome for a in job.attempts.all()] == ["lost"]
+    assert (job.status, job.attempt) == (Job.Status.READY, 1)
+
+
+@pytest.mark.parametrize("when", ["starting", "idle"])
+def test_a_stop_does_not_wait_for_a_frozen_child_that_runs_nothing(start, queue, when):
+    worker = start("--shutdown-timeout", "60s")
+    if when == "idle":
+        assert jobs.echo.using(queue_name=queue).enqueue(1).result(SOON) == 1
+    command = Path(f"/proc/{worker.child()}/cmdline")
+    # A process that is forked and not yet that program would keep the command that forks.
+    wait_for("its program", lambda: b"worker.boot" in command.read_bytes())
+    os.kill(worker.child(), signal.SIGSTOP)
+
+    worker.stop()
+
+    assert "Child process" not in worker.log
+
+
+def test_a_hook_that_takes_its_time_is_waited_for(start, notes, folder, queue):
+    worker = start()
+    jobs.die_slowly.using(queue_name=queue).enqueue(folder)
+    wait_for("the hook", lambda: notes.read("hook"))
+
+    worker.send(signal.SIGTERM)
+    worker.wait_for_line("Stopping")
+    # Longer than a child may be silent.
+    threading.Event().wait(2.5)
+    notes.let_go()
+
+    assert worker.wait() == 0
+    assert len(notes.read("hook ends")) == 1
 
 
 @pytest.mark.parametrize("times", [8, pytest.param(200, marks=pytest.mark.stress)])
