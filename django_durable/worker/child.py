@@ -20,6 +20,7 @@ from django_durable.worker.claimtable import ClaimTable
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.recorder import Recorder
 from django_durable.worker.recycling import Recycling
+from django_durable.worker.reloading import Imports
 from django_durable.worker.running import LoopRunner, ThreadRunner
 from django_durable.worker.runs import Run, Runs
 
@@ -52,6 +53,7 @@ class Child:
         )
         self._table = table
         self._recycling = Recycling(options, self._runs)
+        self._imports = Imports() if options.reload else None
         self._draining = False
         self._replace_asked = False
         self._told_live: int | None = None
@@ -195,6 +197,8 @@ class Child:
             if why:
                 self._replace_asked = True
                 self._channel.send("replace", why=why)
+        if self._imports is not None and (files := self._imports.new_files()):
+            self._channel.send("imported", files=files)
         if self._draining and self._claimer.loop.join(0):
             live = len(self._runs.live())
             if live != self._told_live:

@@ -234,6 +234,8 @@ class Supervisor:
             place.share()
         elif kind == "replace":
             place.replace(child, message["why"])
+        elif kind == "imported" and self._watcher is not None:
+            self._watcher.add(message["files"])
         elif kind == "done":
             child.is_done = True
         elif kind == "rejected":

@@ -91,6 +91,23 @@ def test_changed_code_gets_new_children(start, notes, folder, queue):
     worker.stop()
 
 
+def test_changed_code_that_only_a_child_has_imported_gets_new_children(
+    start, tmp_path, folder, queue
+):
+    module = tmp_path / "imported_late.py"
+    module.write_text("VALUE = 'old'")
+    worker = start("--reload")
+    call = jobs.import_late.using(queue_name=queue)
+    assert call.enqueue(folder, module.stem).result(SOON) == "old"
+
+    module.write_text("VALUE = 'changed'")
+    # Again and again, since nobody says when the file is watched.
+    wait_for("the news", lambda: os.utime(module) or "the code has changed" in worker.log)
+
+    wait_for("the new code", lambda: call.enqueue(folder, module.stem).result(SOON) == "changed")
+    worker.stop()
+
+
 @pytest.mark.parametrize("job_type", [jobs.use_pool, jobs.isolated_use_pool])
 def test_jobs_may_fork_processes_that_can_be_told_to_end(worker, folder, job_type):
     assert shared(job_type).enqueue(folder).result(SOON) == [0, 1, 4, 9]

@@ -5,6 +5,7 @@ import ctypes
 import decimal
 import gc
 import hashlib
+import importlib
 import multiprocessing
 import os
 import signal
@@ -78,6 +79,13 @@ def garbage_collection() -> tuple[int, bool]:
 def echo(value: Any) -> Any:
     """Return the argument."""
     return value
+
+
+@job
+def import_late(folder: str, name: str) -> Any:
+    """Import a module that nothing else imports, and return its value."""
+    sys.path.append(folder)
+    return importlib.import_module(name).VALUE
 
 
 @job(takes_context=True, timeout=timedelta(hours=1), on_dead_letter=note_death)
