@@ -57,6 +57,7 @@ class Child:
         self._draining = False
         self._replace_asked = False
         self._told_live: int | None = None
+        self._told_size = False
         # Interrupted runs that may still obey, and until when.
         self._interrupted: dict[Run, float] = {}
         self._leave_at: float | None = None
@@ -197,6 +198,9 @@ class Child:
             if why:
                 self._replace_asked = True
                 self._channel.send("replace", why=why)
+            elif self._recycling.used_at_start and not self._told_size:
+                self._told_size = True
+                self._channel.send("big", mib=self._recycling.used_at_start)
         if self._imports is not None and (files := self._imports.new_files()):
             self._channel.send("imported", files=files)
         if self._draining and self._claimer.loop.join(0):

@@ -22,6 +22,8 @@ class Recycling:
         self._runs = runs
         self._started = time.monotonic()
         self._checked_at = 0.0
+        # The MiB of a child that was over its bound before it had taken a job.
+        self.used_at_start: float | None = None
 
     def due(self) -> str | None:
         """Return why the child is to be replaced, or None."""
@@ -36,7 +38,10 @@ class Recycling:
             self._checked_at = now
             used = resident_bytes() / MEBIBYTE
             if used > options.max_rss:
-                return f"it uses {used:.0f} MiB of memory"
+                if self._runs.taken:
+                    return f"it uses {used:.0f} MiB of memory"
+                # Its successor would be no smaller, nor would any after it.
+                self.used_at_start = used
         return None
 
 

@@ -52,6 +52,7 @@ class Supervisor:
             # after it whether this worker is to stop.
             self._renewer.loop.wake,
         )
+        self._has_warned_of_size = False
         self._watcher = Watcher() if options.reload else None
         self._wakeup, wakeup = socket.socketpair()
         self._wakeup.setblocking(False)
@@ -236,6 +237,8 @@ class Supervisor:
             place.replace(child, message["why"])
         elif kind == "imported" and self._watcher is not None:
             self._watcher.add(message["files"])
+        elif kind == "big":
+            self._warn_of_size(message["mib"])
         elif kind == "done":
             child.is_done = True
         elif kind == "rejected":
@@ -244,6 +247,17 @@ class Supervisor:
             child.idle_at = time.monotonic()
             if all(time.monotonic() - each.idle_at < 1.0 for each in self._children()):
                 self._stops = max(self._stops, 1)
+
+    def _warn_of_size(self, mib: float) -> None:
+        """Say once that the bound leaves no room to work in; the successors are no smaller."""
+        if not self._has_warned_of_size:
+            self._has_warned_of_size = True
+            logger.warning(
+                "A child process uses %.0f MiB before its first job, more than --max-rss allows"
+                " (%g MiB): each will be replaced as soon as it has taken a job",
+                mib,
+                self._options.max_rss,
+            )
 
     def _end(self) -> None:
         for child in self._alive():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,26 @@ def test_an_old_child_is_replaced_and_finishes_what_it_runs(start, notes, folder
     assert held.result(SOON) == "job"
     assert fresh(held).attempt == 1
     wait_for("the old child to leave", lambda: not is_alive(note["pid"]))
+    worker.stop()
+
+
+def test_a_child_that_is_too_big_from_its_start_is_replaced_after_a_job_only(
+    start, notes, folder, queue
+):
+    worker = start("--max-rss", "8", "--concurrency", "1")
+    line = worker.wait_for_line("more than --max-rss allows")
+    assert "WARNING" in line
+    assert "8 MiB" in line
+    old = worker.child()
+    # Longer than it takes to look again.
+    threading.Event().wait(2.5)
+    assert worker.children() == [old]
+
+    made = [jobs.work.using(queue_name=queue).enqueue(folder, label) for label in "ab"]
+    wait_for_end(*made)
+    wait_for("a successor", lambda: old not in worker.children())
+
+    assert worker.log.count("more than --max-rss allows") == 1
     worker.stop()
 
 
