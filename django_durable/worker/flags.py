@@ -6,13 +6,14 @@ import argparse
 import os
 import socket
 from argparse import ArgumentParser
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandError
 
 from django_durable.conf import conf
-from django_durable.durations import parse_duration
+from django_durable.durations import format_duration, parse_duration
 from django_durable.jobtypes import registry
 from django_durable.worker.options import WorkerOptions
 
@@ -116,6 +117,25 @@ FLAGS: dict[tuple[str, ...], dict[str, Any]] = {
 }
 
 
+LONGEST = timedelta(days=365).total_seconds()
+# The lease and the interval as the settings of the same names.
+TIMES = {
+    "poll_interval": (0.01, 3600.0),
+    "lease": (1.0, 86400.0),
+    "shutdown_timeout": (0.0, LONGEST),
+    "stall_timeout": (0.001, LONGEST),
+    "database_timeout": (1.0, LONGEST),
+    "max_seconds": (0.001, LONGEST),
+}
+RANGES = {
+    "processes": (1, 256),
+    "concurrency": (1, 10_000),
+    "max_jobs": (1, 1_000_000_000),
+    "max_rss": (1, 1_000_000_000),
+    **TIMES,
+}
+
+
 def add_flags(parser: ArgumentParser) -> None:
     """Declare the flags."""
     for flags, settings_ in FLAGS.items():
@@ -151,6 +171,10 @@ def read_flags(flags: dict[str, Any]) -> WorkerOptions:
     return options
 
 
+def _show(name: str, value: float) -> str:
+    return format_duration(timedelta(seconds=value)) if name in TIMES else str(value)
+
+
 def _check(options: WorkerOptions) -> None:
     unknown = [name for name in options.job_names if registry.find(name) is None]
     if unknown:
@@ -158,17 +182,15 @@ def _check(options: WorkerOptions) -> None:
             f"No job type is called {', '.join(unknown)}."
             f" Known: {', '.join(registry.names()) or 'none'}."
         )
-    for name, most in (("processes", 256), ("concurrency", 10_000)):
-        if not 1 <= getattr(options, name) <= most:
-            raise CommandError(f"--{name} must be from 1 to {most}.")
-    if options.poll_interval <= 0:
-        raise CommandError("--poll-interval must be longer than nothing.")
-    for name in ("lease", "database_timeout"):
-        if getattr(options, name) < 1:
-            raise CommandError(f"--{name.replace('_', '-')} must be 1 second or longer.")
-    for name in ("max_jobs", "max_seconds", "max_rss", "stall_timeout"):
-        limit = getattr(options, name)
-        if limit is not None and limit <= 0:
-            raise CommandError(f"--{name.replace('_', '-')} must be more than 0.")
+    for name, (least, most) in RANGES.items():
+        value = getattr(options, name)
+        # What is not a number is in no range.
+        if value is not None and not least <= value <= most:
+            flag, ends = name.replace("_", "-"), [_show(name, end) for end in (least, most)]
+            raise CommandError(f"--{flag} must be from {' to '.join(ends)}.")
+    if options.queues and not set(options.queues) - set(options.excluded_queues):
+        raise CommandError(
+            f"--exclude-queue leaves none of the queues {', '.join(options.queues)} to serve."
+        )
     if len(options.name) > 200:
         raise CommandError("--name must have at most 200 characters.")

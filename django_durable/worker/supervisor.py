@@ -245,8 +245,12 @@ class Supervisor:
             self._let_shun(child, job=message["job"], seconds=message["seconds"])
         elif kind == "idle":
             child.idle_at = time.monotonic()
-            if all(time.monotonic() - each.idle_at < 1.0 for each in self._children()):
-                self._stops = max(self._stops, 1)
+            self._stop_if_idle()
+
+    def _stop_if_idle(self) -> None:
+        """End a batch when all children have had nothing to do at the same time."""
+        if all(time.monotonic() - child.idle_at < 1.0 for child in self._children()):
+            self._stops = max(self._stops, 1)
 
     def _warn_of_size(self, mib: float) -> None:
         """Say once that the bound leaves no room to work in; the successors are no smaller."""

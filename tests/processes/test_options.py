@@ -91,6 +91,12 @@ def test_a_worker_leaves_out_the_queues_it_is_told_to(start, queue):
     assert [status_of(job) for job in (a, b, c)] == ["SUCCESSFUL", "READY", "READY"]
 
 
+def test_a_worker_that_would_serve_no_queue_ends_the_command(start, queue):
+    line = refused(start("--exclude-queue", f"{queue},other"))
+
+    assert f"none of the queues {queue}" in line
+
+
 def test_a_worker_runs_the_job_types_it_is_given(start, queue):
     echo = jobs.echo.using(queue_name=queue).enqueue(1)
     noop = jobs.noop.using(queue_name=queue).enqueue()
@@ -109,6 +115,17 @@ def test_an_unknown_job_type_ends_the_command(start):
     assert "Traceback" not in worker.log
 
 
+COUNTS = ["--processes", "--concurrency", "--max-jobs", "--max-rss"]
+TIMES = [
+    "--poll-interval",
+    "--lease",
+    "--shutdown-timeout",
+    "--stall-timeout",
+    "--database-timeout",
+    "--max-seconds",
+]
+
+
 @pytest.mark.parametrize(
     "args",
     [
@@ -118,6 +135,8 @@ def test_an_unknown_job_type_ends_the_command(start):
         ["--lease", "soon"],
         ["--poll-interval", "0"],
         ["--database-timeout", "0.5"],
+        *([flag, text] for flag in TIMES for text in ("nan", "inf", "-1", "9999d")),
+        *([flag, text] for flag in COUNTS for text in ("nan", "inf", "-1", "0", "9" * 30)),
         ["--name", "x" * 201],
         ["--nonsense"],
     ],

@@ -189,7 +189,7 @@ def test_a_child_that_is_due_to_be_replaced_is_not_replaced_during_the_drain(
     start, notes, folder, queue
 ):
     # Each child asks for its successor as soon as it has come up.
-    worker = start("--max-seconds", "0.0001")
+    worker = start("--max-seconds", "0.001")
     jobs.hold.using(queue_name=queue).enqueue(folder)
     (note,) = wait_for("the start", lambda: notes.read("start"))
 
