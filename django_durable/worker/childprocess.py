@@ -111,7 +111,10 @@ class ChildProcess:
         self.channel.send("drain")
 
     def kill(self) -> None:
-        """End it at once, and with it what its jobs have started in its group."""
+        """End it at once, and with it isolated runs, which watch it.
+
+        What other jobs have started goes on, as it does when the child dies by itself.
+        """
         self.process.kill()
         self.process.wait()
 

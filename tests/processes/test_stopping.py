@@ -232,6 +232,20 @@ def test_a_stop_does_not_wait_for_a_frozen_child_that_runs_nothing(start, queue,
     assert "Child process" not in worker.log
 
 
+def test_programs_that_plain_jobs_have_started_outlive_a_child_that_is_killed(
+    start, notes, folder, queue
+):
+    worker = start("--shutdown-timeout", "0")
+    job = jobs.hold_with_program.using(queue_name=queue).enqueue(folder)
+    (note,) = wait_for("the start", lambda: notes.read("start"))
+
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 0
+    assert (status_of(job), fresh(job).attempt) == (Job.Status.READY, 0)
+    assert worker.family() == [note["child"]]
+
+
 def test_a_hook_that_takes_its_time_is_waited_for(start, notes, folder, queue):
     worker = start()
     jobs.die_slowly.using(queue_name=queue).enqueue(folder)

@@ -569,6 +569,14 @@ def reject_oddly(delay: Any) -> None:
     raise NotNowError(delay)
 
 
+@job(timeout=None)
+def hold_with_program(folder: str) -> None:
+    """Start a program, then wait until the test says go."""
+    sleeper = subprocess.Popen(["/bin/sleep", "600"])
+    Notes(folder).add("start", child=sleeper.pid)
+    Notes(folder).wait_to_go("job")
+
+
 # In a process of its own.
 
 ISOLATED: dict[str, Any] = {"isolation": "process", "takes_context": True, "backoff": AT_ONCE}
