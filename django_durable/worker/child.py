@@ -122,8 +122,9 @@ class Child:
         for run in self._runs.of(job):
             if run.right[1] == epoch:
                 run.lose()
-                if not run.context.is_parked and run.settle():
-                    self._recorder.put(run, Abandoned(run.right))
+                lost = Abandoned(run.right)
+                if not run.context.is_parked and run.settle(lost):
+                    self._recorder.put(run, lost)
 
     def _drain(self) -> None:
         if not self._draining:
@@ -149,9 +150,12 @@ class Child:
         return left
 
     def _finished(self, run: Run, outcome: Outcome) -> None:
-        """Take the outcome of a function that has returned, from whatever thread it ran in."""
+        """Take the outcome of a function that has returned, from whatever thread it ran in.
+
+        An exception that is thrown into that thread may end this anywhere; it is called again.
+        """
         run.took = time.monotonic() - run.context.started
-        if run.settle():
+        if run.settle(outcome):
             if isinstance(outcome, Rejected):
                 self._shun(outcome)
             self._recorder.put(run, outcome)
@@ -167,10 +171,11 @@ class Child:
     def _check_deadlines(self) -> None:
         now = time.monotonic()
         for run in self._runs.overdue()[0]:
-            if run.settle():
+            late = execution.timed_out(run.context)
+            if run.settle(late):
                 run.took = now - run.context.started
                 run.time_out()
-                self._recorder.put(run, execution.timed_out(run.context))
+                self._recorder.put(run, late)
                 # A thread can't be ended from outside; the others get a moment to obey.
                 self._interrupted[run] = now + OBEY_WITHIN if run.can_be_interrupted else now
         live = set(self._runs.live())
@@ -186,6 +191,11 @@ class Child:
         for loop in (self._recorder.loop, self._announcer.loop, self._claimer.loop):
             if loop.has_failed:
                 raise RuntimeError(f"the {loop.name} has ended")
+        if self._threads.thrown:
+            what = ", ".join(self._threads.thrown.popleft() for _ in list(self._threads.thrown))
+            logger.warning("Thrown into threads between two runs, which go on: %s", what)
+        if self._threads.has_failed() or self._tasks.has_failed():
+            raise RuntimeError("a thread that runs jobs has ended")
 
     def _report(self) -> None:
         """Tell the supervisor what it has to know."""

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from django.db import InterfaceError, OperationalError, reset_queries
 
@@ -78,6 +79,32 @@ class Outage:
         return True
 
 
+class Bell:
+    """Be an event that only one thread waits for; a ring can't be cut short between two steps.
+
+    Whoever rings may have something thrown at him, and must leave no lock behind that others need.
+    """
+
+    def __init__(self) -> None:
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def ring(self) -> None:
+        """End the wait, or the next one."""
+        if self._gate.locked():
+            # Somebody else may have been faster.
+            with suppress(RuntimeError):
+                self._gate.release()
+
+    def clear(self) -> None:
+        """Forget earlier rings."""
+        self._gate.acquire(blocking=False)
+
+    def wait(self, timeout: float | None) -> None:
+        """Wait for a ring."""
+        self._gate.acquire(timeout=-1 if timeout is None else timeout)
+
+
 class Loop:
     """Call `step` in a thread until stopped; a step returns how long to wait for the next.
 
@@ -88,7 +115,7 @@ class Loop:
         self.name = name
         self._step = step
         self._patience = patience
-        self._wake = threading.Event()
+        self._bell = Bell()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -98,13 +125,12 @@ class Loop:
 
     def wake(self) -> None:
         """End the wait between two steps."""
-        if not self._wake.is_set():
-            self._wake.set()
+        self._bell.ring()
 
     def stop(self) -> None:
         """Let the loop end after its present step."""
         self._stopping = True
-        self._wake.set()
+        self._bell.ring()
 
     @property
     def has_failed(self) -> bool:
@@ -123,7 +149,7 @@ class Loop:
         try:
             while not self._stopping:
                 # Cleared before the step: what comes up during it is seen by the next one.
-                self._wake.clear()
+                self._bell.clear()
                 try:
                     pause = self._step()
                     outage.passed()
@@ -136,6 +162,6 @@ class Loop:
                     connections.drop()
                     pause = 1.0
                 if pause is None or pause > 0:
-                    self._wake.wait(pause)
+                    self._bell.wait(pause)
         finally:
             connections.drop()

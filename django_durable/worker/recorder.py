@@ -278,8 +278,10 @@ class Recorder:
         self._again_at = time.monotonic() + AGAIN_AFTER
 
     def _write_all(self, batch: list[Pending]) -> None:
-        # When a batch is written again, some of it is done already.
-        batch = [(run, outcome) for run, outcome in batch if self._runs.holds(run)]
+        # When a batch is written again, some of it is done already; and an outcome is put twice by
+        # a thread into which something was thrown meanwhile.
+        once = dict(batch).items()
+        batch = [(run, outcome) for run, outcome in once if self._runs.holds(run)]
         successes = [(run, o) for run, o in batch if isinstance(o, Success)]
         if successes:
             self._write_successes(successes)

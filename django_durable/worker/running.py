@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,6 +20,11 @@ from django_durable.worker.loops import logger
 from django_durable.worker.runs import Run
 
 Finished = Callable[[Run, Outcome], None]
+# So often in a row, without a run between them, a job thread goes on after an exception.
+MOST_FAILURES = 10
+# How long a thread takes at most to wake, or to start: one into which something is thrown before it
+# has begun never does.
+WAKES_WITHIN = 5.0
 
 
 class ThreadRunner:
@@ -41,7 +47,23 @@ class ThreadRunner:
         self._idle: list[threading.Lock] = []
         self._waking = False
         self._count = 0
+        self._threads: list[threading.Thread] = []
+        # What was thrown into threads between two runs, for another thread to tell of.
+        self.thrown: deque[str] = deque(maxlen=100)
+        # The run that waits in front while a thread is being woken, and since when.
+        self._first: tuple[Run | None, float] = (None, 0.0)
         self._pid = os.getpid()
+
+    def has_failed(self) -> bool:
+        """Tell whether one of the threads has ended, which none is told to, or never began."""
+        return self._is_wedged() or not all(thread.is_alive() for thread in self._threads)
+
+    def _is_wedged(self) -> bool:
+        first = next(iter(self._waiting.copy()), None) if self._waking else None
+        now = time.monotonic()
+        if first is None or first is not self._first[0]:
+            self._first = (first, now)
+        return first is not None and now - self._first[1] > WAKES_WITHIN
 
     def submit(self, runs: Sequence[Run]) -> None:
         """Start runs; a new thread is made when none is idle.
@@ -57,7 +79,9 @@ class ThreadRunner:
                 return
             self._waking = True
             if self._idle:
-                self._idle.pop().release()
+                gate = self._idle[-1]
+                del self._idle[-1]
+                gate.release()
                 return
             self._count += 1
         thread = threading.Thread(target=self._work, name=f"job-{self._count}", daemon=True)
@@ -71,40 +95,83 @@ class ThreadRunner:
                 # Their claims are given back; a later thread must not run them all the same.
                 self._waiting.clear()
                 raise
+        else:
+            self._threads.append(thread)
 
     def _work(self) -> None:
-        gate = threading.Lock()
-        gate.acquire()
-        awake = False
-        while True:
-            if not awake:
-                awake = True
-                self._waking = False
+        hand = Hand(self._waiting)
+        # A thread that nothing helps ends, and with it the child.
+        while hand.failures < MOST_FAILURES:
             try:
-                run = self._waiting.popleft()
-            except IndexError:
-                with self._lock:
-                    if self._waiting:
-                        continue
-                    self._idle.append(gate)
-                gate.acquire()
-                awake = False
-                # Idle for a while, perhaps: what the last run left may have grown old.
-                connections.clean()
-                continue
+                self._serve(hand)
+            except BaseException as error:  # noqa: BLE001 - told of as soon as all is in order
+                hand.thrown = error
+                hand.failures += 1
+
+    def _serve(self, hand: Hand) -> None:
+        """Run what waits, for ever; whatever ends it, wherever, it can be called again.
+
+        What ends it is thrown by timers of jobs that have ended (`PyThreadState_SetAsyncExc`), or
+        is for want of memory or of recursion.
+        """
+        if hand.thrown is not None:
+            self._tidy(hand)
+        # Whoever was to be woken is awake. If it is another one, two are awake for a moment.
+        self._waking = False
+        while True:
+            if not hand.runs:
+                try:
+                    next(hand.take)
+                except IndexError:
+                    self._rest(hand)
+                    continue
             if self._waiting:
                 self._wake_one()
-            # In a context of its own: a language or a time zone that it sets ends with it.
-            own = contextvars.copy_context()
-            execute = _isolated if run.is_isolated else _execute
-            outcome = own.run(execute, run)
-            self._leave_if_copy()
-            if self._frugal and not self._waiting:
-                # Before its slot, and with it its connection, is another run's.
-                connections.drop()
-            else:
-                connections.clean()
-            self._finished(run, outcome)
+            run = hand.runs[0]
+            if run.outcome is None:
+                run.is_called = True
+                # In a context of its own: a language or a time zone that it sets ends with it.
+                contextvars.copy_context().run(_call, run)
+            self._end(run)
+            hand.runs.clear()
+            hand.failures = 0
+
+    def _rest(self, hand: Hand) -> None:
+        """Be idle until woken, if nothing waits."""
+        with self._lock:
+            if self._waiting:
+                return
+            self._idle.append(hand.gate)
+        hand.gate.acquire()
+        self._waking = False
+        # Idle for a while, perhaps: what the last run left may have grown old.
+        connections.clean()
+
+    def _end(self, run: Run) -> None:
+        """Hand over the outcome of a run, and leave the thread clean; once more does no harm."""
+        self._leave_if_copy()
+        if self._frugal and not self._waiting:
+            # Before its slot, and with it its connection, is another run's.
+            connections.drop()
+        else:
+            connections.clean()
+        assert run.outcome is not None  # noqa: S101 - the function has been called
+        self._finished(run, run.outcome)
+
+    def _tidy(self, hand: Hand) -> None:
+        """Bring a thread in order into which something was thrown, wherever that was."""
+        error = hand.thrown
+        with self._lock:
+            if hand.gate in self._idle:
+                self._idle.remove(hand.gate)
+        # Closed, also if somebody has opened it and this thread has not come through.
+        hand.gate.acquire(blocking=False)
+        if hand.runs and hand.runs[0].is_called and hand.runs[0].outcome is None:
+            run = hand.runs[0]
+            run.outcome = execution.judge(run.context, error or RuntimeError())
+        # Not logged here: what is thrown into that may leave a handler locked for ever.
+        self.thrown.append(repr(error))
+        hand.thrown = None
 
     def _leave_if_copy(self) -> None:
         """End the process if it is a copy that a job made by `fork` and let come back from it.
@@ -115,15 +182,32 @@ class ThreadRunner:
             os._exit(0)
 
 
-def _execute(run: Run) -> Outcome:
-    return execution.execute(run.context)
+class Hand:
+    """Be what a job thread has in its hands, so that it is not lost with the thread's frames."""
+
+    thrown: BaseException | None = None
+    failures = 0
+
+    def __init__(self, waiting: deque[Run]) -> None:
+        self.gate = threading.Lock()
+        self.gate.acquire()
+        # One at most.
+        self.runs: list[Run] = []
+        # Its `next` moves a run from the one to the other in one step, during which nothing can be
+        # thrown: that happens between the steps of Python's own code.
+        self.take = map(self.runs.append, iter(waiting.popleft, None))
+
+
+def _call(run: Run) -> None:
+    """Call the function, and keep what it came to."""
+    run.outcome = _isolated(run) if run.is_isolated else execution.execute(run.context)
 
 
 def _isolated(run: Run) -> Outcome:
-    # Imported late: few projects need it, and it brings a server process along.
-    from django_durable.worker import isolation
-
     try:
+        # Imported late: few projects need it, and it brings a server process along.
+        from django_durable.worker import isolation
+
         return isolation.execute(run)
     except BaseException as error:  # noqa: BLE001 - without an outcome the job would never end
         return execution.judge(run.context, error)
@@ -135,7 +219,12 @@ class LoopRunner:
     def __init__(self, finished: Finished) -> None:
         self._finished = finished
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._waiting: deque[Run] = deque()
+
+    def has_failed(self) -> bool:
+        """Tell whether the thread has ended, which it is never told to."""
+        return self._thread is not None and not self._thread.is_alive()
 
     def submit(self, runs: Sequence[Run]) -> None:
         """Start runs on the loop, which is made for the first one; raises as a thread does."""
@@ -143,20 +232,19 @@ class LoopRunner:
             return
         if self._loop is None:
             loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=self._run_loop, args=(loop,), name="loop", daemon=True)
             try:
-                threading.Thread(
-                    target=self._run_loop, args=(loop,), name="loop", daemon=True
-                ).start()
+                thread.start()
             except RuntimeError:
                 # Nobody would run what is put on it.
                 loop.close()
                 raise
-            self._loop = loop
+            self._loop, self._thread = loop, thread
         self._waiting.extend(runs)
         self._loop.call_soon_threadsafe(self._start_all)
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        while True:
+        while not loop.is_closed():
             try:
                 loop.run_forever()
             except BaseException:  # noqa: BLE001 - users' code
@@ -164,14 +252,23 @@ class LoopRunner:
                 logger.exception("What a job started on the loop has failed; the loop goes on")
 
     def _start_all(self) -> None:
-        while self._waiting:
-            run = self._waiting[0]
-            assert self._loop is not None  # noqa: S101 - the loop is what calls this
-            task = self._loop.create_task(self._work(run))
-            run.runs_as(task, self._loop)
-            self._waiting.popleft()
+        assert self._loop is not None  # noqa: S101 - the loop is what calls this
+        try:
+            while self._waiting:
+                run = self._waiting[0]
+                task = self._loop.create_task(self._work(run))
+                run.runs_as(task, self._loop)
+                self._waiting.popleft()
+        finally:
+            # Whatever has come between, the others are started.
+            if self._waiting:
+                self._loop.call_soon(self._start_all)
 
     async def _work(self, run: Run) -> None:
+        if run.is_called:
+            # Its start was interrupted, and made once more.
+            return
+        run.is_called = True
         # As each request has under ASGI: what one run does in its thread keeps no other waiting.
         own = ThreadSensitiveContext()
         SyncToAsync.thread_sensitive_context.set(own)
@@ -185,7 +282,15 @@ class LoopRunner:
             await self._leave_thread(own)
         finally:
             # Whatever becomes of the thread, and of this task, the end is recorded.
+            self._hand_over(run, outcome)
+
+    def _hand_over(self, run: Run, outcome: Outcome) -> None:
+        try:
             self._finished(run, outcome)
+        except BaseException:
+            # Thrown by a timer, say, into the middle; once more does no harm.
+            self._finished(run, outcome)
+            raise
 
     async def _leave_thread(self, own: ThreadSensitiveContext) -> None:
         """Wait until nothing runs any more in the thread of a run, if it has one, and end it.

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from django_durable.context import JobContext
 from django_durable.exceptions import CancelRequested, ClaimLost, RunTimedOut
+from django_durable.outcomes import Outcome
 from django_durable.store import Right
 from django_durable.worker.claimtable import ClaimTable
 
@@ -19,6 +20,9 @@ class Run:
     """Be one claim on this worker; it is settled once, by whoever comes first."""
 
     took = 0.0
+    # What its function has come to, and whether it has been called at all.
+    outcome: Outcome | None = None
+    is_called = False
     # Ends the process of an isolated run.
     kill: Callable[[], None] | None = None
     _task: asyncio.Task[Any] | None = None
@@ -32,11 +36,15 @@ class Run:
         self.is_isolated = context.options.isolation == "process"
         self.is_async = context.is_async and not self.is_isolated
         self.deadline = deadline
-        self._settled = threading.Lock()
+        self._outcomes: list[Outcome] = []
 
-    def settle(self) -> bool:
-        """Return True for the first caller only: its outcome is the one that counts."""
-        return self._settled.acquire(blocking=False)
+    def settle(self, outcome: Outcome) -> bool:
+        """Return True for the first outcome, which is the one that counts.
+
+        Also when it is asked again for that one, by whom an exception has kept from the answer.
+        """
+        self._outcomes.append(outcome)
+        return self._outcomes[0] is outcome
 
     @property
     def can_be_interrupted(self) -> bool:
@@ -46,7 +54,7 @@ class Run:
     @property
     def is_settled(self) -> bool:
         """Tell whether an outcome has been chosen."""
-        return self._settled.locked()
+        return bool(self._outcomes)
 
     @property
     def is_timed_out(self) -> bool:

@@ -6,6 +6,7 @@ import decimal
 import gc
 import hashlib
 import importlib
+import logging
 import multiprocessing
 import os
 import signal
@@ -441,6 +442,40 @@ def change_process() -> list[str]:
         except (OSError, ValueError):
             refused.append(name)
     return refused
+
+
+@job(backoff=AT_ONCE, max_attempts=None)
+def throw_later(pauses: list[float]) -> str:
+    """Let a timer throw into the thread of this job after each pause, as if the job still ran."""
+    thread = ctypes.c_ulong(threading.get_ident())
+
+    def throw() -> None:
+        for pause in pauses:
+            threading.Event().wait(pause)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(TimeoutError))
+
+    threading.Thread(target=throw, daemon=True).start()
+    return "returned"
+
+
+@job
+def break_new_threads() -> None:
+    """Let every thread that starts from now on end at once."""
+    threading.settrace(_fail)
+
+
+@job(takes_context=True, backoff=AT_ONCE)
+async def break_loop_once(context: JobContext) -> int:
+    """End the thread of the loop in the first attempt."""
+    if context.attempt == 1:
+        logging.getLogger("django_durable.worker").addFilter(_fail)
+        asyncio.get_running_loop().call_soon(sys.exit)
+        await asyncio.sleep(3600)
+    return context.attempt
+
+
+def _fail(*_args: Any) -> bool:
+    raise SystemExit
 
 
 # What the leases and timeouts are about.
