@@ -33,11 +33,19 @@ class ParkedRun:
     right: Right
 
 
-Outcome = Success | Failure | Rejected | Abandoned | ParkedRun
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """Say that the function was not called, for want of what this worker can't have just now."""
+
+    right: Right
+    why: str
+
+
+Outcome = Success | Failure | Rejected | Abandoned | ParkedRun | GivenBack
 
 
 _KINDS: dict[str, type[Outcome]] = {
-    kind.__name__: kind for kind in (Success, Failure, Rejected, Abandoned, ParkedRun)
+    kind.__name__: kind for kind in (Success, Failure, Rejected, Abandoned, ParkedRun, GivenBack)
 }
 
 

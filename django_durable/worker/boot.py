@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
+import json
 import os
 import signal
 import socket
@@ -40,12 +41,13 @@ def main() -> None:
     from django_durable.worker.child import Child
     from django_durable.worker.claimtable import ClaimTable
     from django_durable.worker.connections import notice_dead_peers
-    from django_durable.worker.options import OPTIONS_VARIABLE, WorkerOptions
+    from django_durable.worker.options import OPTIONS_VARIABLE, PATH_VARIABLE, WorkerOptions
 
     options = WorkerOptions.from_json(sys.argv[1])
     options.apply_to_settings()
     conf.freeze()
     os.environ[OPTIONS_VARIABLE] = sys.argv[1]
+    os.environ[PATH_VARIABLE] = json.dumps(sys.path)
     set_up_logging(options)
     notice_dead_peers()
     limit_waits(options.database_timeout)

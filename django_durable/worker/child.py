@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import select
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,12 +12,13 @@ from uuid import UUID
 
 from django_durable import execution
 from django_durable.jobtypes import registry
-from django_durable.outcomes import Abandoned, Outcome, Rejected
+from django_durable.outcomes import Abandoned, GivenBack, Outcome, Rejected
 from django_durable.worker import answers
 from django_durable.worker.announcer import Announcer
 from django_durable.worker.channel import Channel
 from django_durable.worker.claimer import Claimer
 from django_durable.worker.claimtable import ClaimTable
+from django_durable.worker.loops import REMIND_EVERY
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.recorder import Recorder
 from django_durable.worker.recycling import Recycling
@@ -31,6 +33,8 @@ TICK = 0.25
 OBEY_WITHIN = 2.0
 # How long a child that leaves may take to record its last runs, and to tell of them.
 CLOSE_WITHIN = 5.0
+# How long a slot rests for which no process could be had.
+REST = 1.0
 
 
 class Child:
@@ -58,6 +62,7 @@ class Child:
         self._replace_asked = False
         self._told_live: int | None = None
         self._told_size = False
+        self._remind_at = 0.0
         # Interrupted runs that may still obey, and until when.
         self._interrupted: dict[Run, float] = {}
         self._leave_at: float | None = None
@@ -158,7 +163,12 @@ class Child:
         if run.settle(outcome):
             if isinstance(outcome, Rejected):
                 self._shun(outcome)
+            elif isinstance(outcome, GivenBack):
+                # No longer than the slot rests: a batch would be over with jobs that are shunned.
+                self._claimer.shun(run.right[0], REST)
             self._recorder.put(run, outcome)
+            if isinstance(outcome, GivenBack):
+                self._rest(outcome)
         self._runs.leave(run)
 
     def _shun(self, rejected: Rejected) -> None:
@@ -167,6 +177,16 @@ class Child:
         self._claimer.shun(job, seconds)
         if self._options.processes > 1:
             self._channel.send("rejected", job=str(job), seconds=seconds)
+
+    def _rest(self, given: GivenBack) -> None:
+        """Keep the slot for a moment: what could not be had is not to be asked for at once."""
+        now = time.monotonic()
+        if now >= self._remind_at:
+            self._remind_at = now + REMIND_EVERY
+            logger.warning("No process for an isolated attempt, which goes back: %s", given.why)
+        if not self._draining:
+            threading.Event().wait(REST)
+            self._claimer.hint()
 
     def _check_deadlines(self) -> None:
         now = time.monotonic()

@@ -15,6 +15,7 @@ from django_durable.store import Scope, TypeRate
 
 # Where a child leaves its options for the processes of isolated runs.
 OPTIONS_VARIABLE = "DURABLE_WORKER_OPTIONS"
+PATH_VARIABLE = "DURABLE_WORKER_PATH"
 
 
 @dataclass(frozen=True)

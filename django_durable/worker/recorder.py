@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db import DatabaseError
@@ -20,7 +20,7 @@ from django_durable.choices import AttemptOutcome, DeathReason, JobStatus
 from django_durable.errortext import ErrorText
 from django_durable.models import Attempt
 from django_durable.operations import current_keep
-from django_durable.outcomes import Abandoned, Outcome, ParkedRun, Rejected
+from django_durable.outcomes import Abandoned, GivenBack, Outcome, ParkedRun, Rejected
 from django_durable.store import Checkpoint, Ended, Failure, Standing, Success, Written
 from django_durable.worker import connections
 from django_durable.worker.announcer import Announcer
@@ -290,6 +290,8 @@ class Recorder:
                 self._write_failure(run, outcome)
             elif isinstance(outcome, Rejected):
                 self._reject(run, outcome)
+            elif isinstance(outcome, GivenBack):
+                self._give_back(run)
             elif isinstance(outcome, ParkedRun):
                 self._runs.forget([run])
                 self._announcer.parked(run)
@@ -326,13 +328,17 @@ class Recorder:
         self._announcer.failed(end, error, run)
 
     def _reject(self, run: Run, outcome: Rejected) -> None:
-        released = store.release(
-            store.connection(),
-            [run.right],
-            keep=current_keep(),
-            delay=outcome.delay,
-            rejected=True,
-        )
+        if self._release(run, delay=outcome.delay, rejected=True):
+            logs.rejected(run.context.claim, outcome)
+
+    def _give_back(self, run: Run) -> None:
+        if self._release(run):
+            # For other workers, who may have what was wanting here.
+            self._wake_queues({run.context.claim.queue_name})
+
+    def _release(self, run: Run, **how: Any) -> bool:
+        """Take a claim back uncounted; return whether the job waits again."""
+        released = store.release(store.connection(), [run.right], keep=current_keep(), **how)
         if not released:
             self._judge_missing([run])
         elif released[0].status is JobStatus.CANCELLED:
@@ -340,7 +346,8 @@ class Recorder:
             self._announcer.cancelled(run.right[0])
         else:
             self._runs.forget([run])
-            logs.rejected(run.context.claim, outcome)
+            return True
+        return False
 
     def _judge_missing(self, runs: list[Run]) -> None:
         """Tell whether an earlier write arrived, whose answer was lost, or the claim is lost."""
@@ -364,7 +371,7 @@ class Recorder:
             self._ended([run])
             self._announcer.cancelled(run.right[0])
         elif attempt is None and status is JobStatus.READY:
-            # Rejected, which nobody is told of.
+            # Rejected or given back, which nobody is told of.
             self._runs.forget([run])
         elif job is not None and job.ended_by(run.right[1]):
             self._ended([run])

@@ -1,6 +1,7 @@
 """Job types for real workers: plain ones, and those that do what no job should."""
 
 import asyncio
+import contextlib
 import ctypes
 import decimal
 import gc
@@ -15,6 +16,7 @@ import sys
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -423,6 +425,23 @@ def close_descriptors(first: int, last: int) -> str:
 
 
 @job
+def print_half_a_line() -> None:
+    """Print what stays in the buffers."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.write("half a line")
+
+
+@job
+def change_into_folder_that_goes(folder: str) -> None:
+    """Let the process stand in a folder that is not there any more."""
+    gone = Path(folder) / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+
+
+@job
 def change_process() -> list[str]:
     """Change what belongs to the whole process; say what it refused."""
     refused = []
@@ -631,6 +650,12 @@ async def isolated_async(context: JobContext, value: Any) -> list[Any]:
 
 
 @job(**ISOLATED, max_attempts=1)
+def isolated_work(context: JobContext, folder: str, label: str, seconds: float = 0.0) -> str:
+    """Do what `work` does, with one attempt."""
+    return str(work.func(context, folder, label, seconds))
+
+
+@job(**ISOLATED, max_attempts=1)
 def isolated_raising(context: JobContext, kind: str) -> None:
     """Raise what the test names."""
     raise _error(kind)
@@ -656,6 +681,20 @@ def isolated_overrun(context: JobContext, folder: str) -> None:
     sleeper = subprocess.Popen(["/bin/sleep", "600"])
     Notes(folder).add("start", child=sleeper.pid)
     ctypes.PyDLL(None).sleep(600)
+
+
+@job(**ISOLATED, max_attempts=1)
+def isolated_detach(context: JobContext, folder: str) -> None:
+    """Start processes in sessions of their own, one of them by a process that ends, and wait."""
+    sleep = ["/bin/sleep", "600"]
+    child = subprocess.Popen(sleep, start_new_session=True)
+    orphan = subprocess.run(
+        ["/bin/sh", "-c", 'setsid "$@" >/dev/null 2>&1 & echo $!', "sh", *sleep],
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    Notes(folder).add("start", children=[child.pid, int(orphan.stdout)])
+    threading.Event().wait(600)
 
 
 # Connections.
