@@ -50,7 +50,7 @@ class Child:
         self._announcer = Announcer(options, self._runs)
         self._recorder = Recorder(self._runs, self._announcer, lambda: self._claimer.hint())
         mixed = any(registry.get(name).is_async for name in options.served_names())
-        self._threads = ThreadRunner(self._finished, frugal=mixed)
+        self._threads = ThreadRunner(self._finished, self._runs.runs_in, frugal=mixed)
         self._tasks = LoopRunner(self._finished)
         self._claimer = Claimer(
             options, claimer, self._runs, self._recorder, self._announcer, self._start

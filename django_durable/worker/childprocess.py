@@ -16,6 +16,7 @@ from django_durable.store import Right
 from django_durable.worker.channel import Channel
 from django_durable.worker.claimtable import ClaimTable, Entry
 from django_durable.worker.options import WorkerOptions
+from django_durable.worker.processtree import kill_tree
 
 logger = logging.getLogger("django_durable.worker")
 
@@ -90,11 +91,21 @@ class ChildProcess:
 
     def rights(self) -> list[Right]:
         """Return the claims whose leases are to be renewed."""
-        return [right for right, _deadline in self.entries()]
+        return [entry.right for entry in self.entries()]
 
     def entries(self) -> list[Entry]:
         """Return the claims that the child holds."""
         return [entry for entry in self.table.entries() if entry.right not in self.taken_over]
+
+    def take_over(self, claims: list[Entry]) -> list[Right]:
+        """Keep claims from the child: end the processes of their runs, and list them no more."""
+        for entry in claims:
+            pid, started = entry.process
+            if pid:
+                kill_tree(pid, started)
+        rights = [entry.right for entry in claims]
+        self.taken_over.update(rights)
+        return rights
 
     @property
     def quiet_for(self) -> float:
@@ -111,12 +122,13 @@ class ChildProcess:
         self.channel.send("drain")
 
     def kill(self) -> None:
-        """End it at once, and with it isolated runs, which watch it.
+        """End it at once, and with it the processes of isolated runs.
 
         What other jobs have started goes on, as it does when the child dies by itself.
         """
         self.process.kill()
         self.process.wait()
+        self.take_over(self.entries())
 
     def stop(self) -> None:
         """Kill it because the worker stops: what it holds is given back, as if it had drained."""

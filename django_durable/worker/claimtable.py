@@ -22,16 +22,21 @@ from django_durable.store import Right
 
 # Moments are those of time.monotonic(), which all processes of a machine share.
 _BEAT = struct.Struct("=d")
-_ENTRY = struct.Struct("=16sqd")
+_ENTRY = struct.Struct("=16sqdQQ")
+_PROCESS = struct.Struct("=QQ")
 _START = 16
 _FREE = bytes(16)
 
 
 class Entry(NamedTuple):
-    """Be one claim: its right, and when its run times out (infinity: never)."""
+    """Be one claim: its right, when its run times out (infinity: never), and its own process.
+
+    That is its id, 0 if there is none, and when it started.
+    """
 
     right: Right
     deadline: float
+    process: tuple[int, int]
 
 
 class ClaimTable:
@@ -72,9 +77,14 @@ class ClaimTable:
         # The id last, which makes the entry count.
         offset = _START + place * _ENTRY.size
         limit = math.inf if deadline is None else deadline
-        _ENTRY.pack_into(self._map, offset, _FREE, right[1], limit)
+        _ENTRY.pack_into(self._map, offset, _FREE, right[1], limit, 0, 0)
         self._map[offset : offset + 16] = right[0].bytes
         return place
+
+    def note_process(self, place: int, pid: int, started: int) -> None:
+        """Enter the process in which a claim's run is."""
+        end = _START + (place + 1) * _ENTRY.size
+        _PROCESS.pack_into(self._map, end - _PROCESS.size, pid, started)
 
     def remove(self, place: int) -> None:
         """Clear the place of a claim that has ended."""
@@ -102,7 +112,7 @@ class ClaimTable:
             # Another thread has just closed it: the child is dead.
             return []
         return [
-            Entry((UUID(bytes=job), epoch), deadline)
-            for job, epoch, deadline in entries
+            Entry((UUID(bytes=job), epoch), deadline, (pid, started))
+            for job, epoch, deadline, pid, started in entries
             if job != _FREE
         ]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
+from collections.abc import Callable
+from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import wait
 from typing import Any
@@ -42,7 +44,8 @@ _starting = threading.Lock()
 class Killer:
     """Kill the process of a run and all that it started, now or as soon as it has started."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[int, int], None]) -> None:
+        self._note = note
         self._lock = threading.Lock()
         self._process: Any = None
         self._started = 0
@@ -53,6 +56,7 @@ class Killer:
         with self._lock:
             self._process = process
             self._started = processtree.start_of(process.pid)
+            self._note(process.pid, self._started)
             if self._wanted:
                 self._kill()
 
@@ -72,9 +76,12 @@ class Killer:
         processtree.kill_tree(self._process.pid, self._started)
 
 
-def execute(run: Run) -> Outcome:
-    """Run the function in a process of its own and say what it came to; raises nothing."""
-    killer = Killer()
+def execute(run: Run, note: Callable[[Run, int, int], None]) -> Outcome:
+    """Run the function in a process of its own and say what it came to.
+
+    The id of the process is noted, and when it started, before it knows what to run.
+    """
+    killer = Killer(partial(note, run))
     run.kill = killer
     context = run.context
     if context.cancel_requested or context.is_abandoned:

@@ -20,6 +20,7 @@ from django_durable.worker.loops import logger
 from django_durable.worker.runs import Run
 
 Finished = Callable[[Run, Outcome], None]
+Note = Callable[[Run, int, int], None]
 # So often in a row, without a run between them, a job thread goes on after an exception.
 MOST_FAILURES = 10
 # How long a thread takes at most to wake, or to start: one into which something is thrown before it
@@ -34,13 +35,14 @@ class ThreadRunner:
     Short jobs are thus run by few threads, which costs few switches, and long ones all at once.
     """
 
-    def __init__(self, finished: Finished, *, frugal: bool) -> None:
+    def __init__(self, finished: Finished, note: Note, *, frugal: bool) -> None:
         """Keep no connection in idle threads, if `frugal`, however long it might be used.
 
         For a child that runs async functions, too, whose connections are others: together with one
         for each thread that was ever busy those would be more than there are slots.
         """
         self._finished = finished
+        self._note = note
         self._frugal = frugal
         self._waiting: deque[Run] = deque()
         self._lock = threading.Lock()
@@ -131,7 +133,7 @@ class ThreadRunner:
             if run.outcome is None:
                 run.is_called = True
                 # In a context of its own: a language or a time zone that it sets ends with it.
-                contextvars.copy_context().run(_call, run)
+                contextvars.copy_context().run(self._call, run)
             self._end(run)
             hand.runs.clear()
             hand.failures = 0
@@ -146,6 +148,19 @@ class ThreadRunner:
         self._waking = False
         # Idle for a while, perhaps: what the last run left may have grown old.
         connections.clean()
+
+    def _call(self, run: Run) -> None:
+        """Call the function, and keep what it came to."""
+        run.outcome = self._isolated(run) if run.is_isolated else execution.execute(run.context)
+
+    def _isolated(self, run: Run) -> Outcome:
+        try:
+            # Imported late: few projects need it, and it brings a server process along.
+            from django_durable.worker import isolation
+
+            return isolation.execute(run, self._note)
+        except BaseException as error:  # noqa: BLE001 - without an outcome the job would never end
+            return execution.judge(run.context, error)
 
     def _end(self, run: Run) -> None:
         """Hand over the outcome of a run, and leave the thread clean; once more does no harm."""
@@ -196,21 +211,6 @@ class Hand:
         # Its `next` moves a run from the one to the other in one step, during which nothing can be
         # thrown: that happens between the steps of Python's own code.
         self.take = map(self.runs.append, iter(waiting.popleft, None))
-
-
-def _call(run: Run) -> None:
-    """Call the function, and keep what it came to."""
-    run.outcome = _isolated(run) if run.is_isolated else execution.execute(run.context)
-
-
-def _isolated(run: Run) -> Outcome:
-    try:
-        # Imported late: few projects need it, and it brings a server process along.
-        from django_durable.worker import isolation
-
-        return isolation.execute(run)
-    except BaseException as error:  # noqa: BLE001 - without an outcome the job would never end
-        return execution.judge(run.context, error)
 
 
 class LoopRunner:

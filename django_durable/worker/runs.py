@@ -135,6 +135,13 @@ class Runs:
             self._live.update(runs)
             self.taken += len(runs)
 
+    def runs_in(self, run: Run, pid: int, started: int) -> None:
+        """Note the process of an isolated run, for the supervisor to end if the child can't."""
+        with self._lock:
+            place = self._held.get(run)
+            if place is not None:
+                self._table.note_process(place, pid, started)
+
     def leave(self, run: Run) -> None:
         """Free the slot of a run whose function has returned."""
         with self._lock:

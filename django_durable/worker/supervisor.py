@@ -145,6 +145,7 @@ class Supervisor:
         """Let go of a child that has ended; what it held is lost, and READY again at once."""
         # A last look at its messages, since "done" may be among them.
         self._read(place, child)
+        held = child.entries()
         place.bury(child, failed=not child.is_done)
         if child.is_done:
             # It holds nothing, unless the answer to its last claim was lost.
@@ -153,20 +154,20 @@ class Supervisor:
             code = child.process.returncode
             how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
             logger.error("Child process %d %s", child.process.pid, how)
+            child.take_over(held)
             self._renewer.child_died(child.claimer, f"its worker process {how}")
 
     def _watch_over(self, place: Place, child: ChildProcess) -> None:
         """Do for a child that does not answer what it can't: hold its timeouts, and end it."""
         late = time.monotonic() - OVERDUE_AFTER
-        overdue = [right for right, deadline in child.entries() if deadline < late]
+        overdue = [entry for entry in child.entries() if entry.deadline < late]
         if overdue:
             logger.warning(
                 "Child process %d does not answer; recording %d timeouts in its stead",
                 child.process.pid,
                 len(overdue),
             )
-            child.taken_over.update(overdue)
-            self._renewer.time_out(overdue)
+            self._renewer.time_out(child.take_over(overdue))
             place.give_up(child)
         if child in place.leaving:
             child.live = len(child.entries())

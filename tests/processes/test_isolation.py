@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,11 @@ from tests.processes.harness import fresh, is_alive, wait_for, wait_for_end
 from tests.workerapp import jobs
 
 SOON = 30
+
+
+def begin(folder, queue) -> None:
+    """Let the server of processes start, which takes longer than the timeouts of some tests."""
+    jobs.isolated_work.using(queue_name=queue).enqueue(folder, "first").result(SOON)
 
 
 def outcomes(made) -> set[tuple[str, int, int]]:
@@ -107,9 +113,10 @@ def test_an_attempt_whose_server_of_processes_is_killed_goes_on(start, notes, fo
 @pytest.mark.parametrize("end", ["timeout", "cancel", "worker"])
 def test_what_an_attempt_has_detached_ends_with_it(start, notes, folder, queue, end):
     worker = start("--lease", "3s")
+    begin(folder, queue)
     timeout = timedelta(seconds=2 if end == "timeout" else 60)
     job = jobs.isolated_detach.using(queue_name=queue, timeout=timeout).enqueue(folder)
-    (note,) = wait_for("the start", lambda: notes.read("start"))
+    (note,) = wait_for("the start", lambda: notes.read("detached"))
     assert all(is_alive(pid) for pid in note["children"])
 
     if end == "cancel":
@@ -121,6 +128,32 @@ def test_what_an_attempt_has_detached_ends_with_it(start, notes, folder, queue, 
     if end != "worker":
         wait_for_end(job)
     wait_for("their end", lambda: not any(map(is_alive, [note["pid"], *note["children"]])))
+
+
+def test_an_attempt_that_the_supervisor_times_out_ends_before_the_next(start, notes, folder, queue):
+    worker = start("--concurrency", "4")
+    begin(folder, queue)
+    job = jobs.isolated_tick.using(queue_name=queue, timeout=timedelta(seconds=2)).enqueue(folder)
+    wait_for("a tick", lambda: notes.read("tick"))
+    jobs.hold_interpreter.using(queue_name=queue).enqueue(folder, 8)
+
+    wait_for("the second attempt", lambda: notes.read("tick", attempt=2))
+    threading.Event().wait(1)
+
+    ticks = {number: notes.read("tick", attempt=number) for number in (1, 2)}
+    assert max(note["at"] for note in ticks[1]) < min(note["at"] for note in ticks[2])
+    assert "recording 1 timeouts in its stead" in worker.log
+    assert [attempt.outcome for attempt in fresh(job).attempts.all()][:1] == ["timed_out"]
+
+
+def test_an_attempt_that_holds_its_interpreter_ends_with_its_child(start, notes, folder, queue):
+    worker = start()
+    jobs.isolated_overrun.using(queue_name=queue, timeout=None).enqueue(folder)
+    (note,) = wait_for("the start", lambda: notes.read("start"))
+
+    os.kill(worker.child(), signal.SIGKILL)
+
+    wait_for("their end", lambda: not any(map(is_alive, [note["pid"], note["child"]])))
 
 
 def parent_of(pid: int) -> int:

@@ -683,6 +683,14 @@ def isolated_overrun(context: JobContext, folder: str) -> None:
     ctypes.PyDLL(None).sleep(600)
 
 
+@job(**ISOLATED, max_attempts=2)
+def isolated_tick(context: JobContext, folder: str) -> None:
+    """Note every moment that it goes on."""
+    while True:
+        Notes(folder).add("tick", attempt=context.attempt)
+        threading.Event().wait(0.1)
+
+
 @job(**ISOLATED, max_attempts=1)
 def isolated_detach(context: JobContext, folder: str) -> None:
     """Start processes in sessions of their own, one of them by a process that ends, and wait."""
@@ -693,7 +701,7 @@ def isolated_detach(context: JobContext, folder: str) -> None:
         check=True,
         stdout=subprocess.PIPE,
     )
-    Notes(folder).add("start", children=[child.pid, int(orphan.stdout)])
+    Notes(folder).add("detached", children=[child.pid, int(orphan.stdout)])
     threading.Event().wait(600)
 
 
