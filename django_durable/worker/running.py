@@ -131,7 +131,6 @@ class ThreadRunner:
                 self._wake_one()
             run = hand.runs[0]
             if run.outcome is None:
-                run.is_called = True
                 # In a context of its own: a language or a time zone that it sets ends with it.
                 contextvars.copy_context().run(self._call, run)
             self._end(run)
@@ -151,6 +150,7 @@ class ThreadRunner:
 
     def _call(self, run: Run) -> None:
         """Call the function, and keep what it came to."""
+        run.is_called = True
         run.outcome = self._isolated(run) if run.is_isolated else execution.execute(run.context)
 
     def _isolated(self, run: Run) -> Outcome:
@@ -185,7 +185,7 @@ class ThreadRunner:
             run = hand.runs[0]
             run.outcome = execution.judge(run.context, error or RuntimeError())
         # Not logged here: what is thrown into that may leave a handler locked for ever.
-        self.thrown.append(repr(error))
+        self.thrown.append(type(error).__name__)
         hand.thrown = None
 
     def _leave_if_copy(self) -> None:

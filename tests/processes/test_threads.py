@@ -20,7 +20,7 @@ def test_what_a_timer_throws_into_an_idle_thread_costs_nothing(start, queue):
     made = [jobs.echo.using(queue_name=queue, max_attempts=1).enqueue(n) for n in range(8)]
 
     assert [job.result(SOON) for job in made] == list(range(8))
-    worker.wait_for_line("Thrown into threads between two runs, which go on: TimeoutError()")
+    worker.wait_for_line("Thrown into threads between two runs, which go on: TimeoutError")
     assert "Child process" not in worker.log
     worker.stop()
 
