@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from django_durable.models import Job
-from tests.processes.harness import fresh, is_alive, wait_for, wait_for_end
+from tests.processes.harness import CHECKOUT, fresh, is_alive, wait_for, wait_for_end
 from tests.workerapp import jobs
 
 SOON = 30
@@ -64,7 +64,8 @@ def test_output_that_nobody_takes_keeps_no_process_from_its_start(start, queue, 
 
 
 def test_a_folder_that_is_gone_keeps_no_process_from_its_start(start, folder, queue):
-    worker = start()
+    # The server finds this package by that, the rest of the project by what the worker tells it.
+    worker = start(PYTHONPATH=str(CHECKOUT))
     jobs.change_into_folder_that_goes.using(queue_name=queue).enqueue(folder).result(SOON)
 
     assert jobs.isolated_async.using(queue_name=queue).enqueue(1).result(SOON)[:2] == [1, 1]
