@@ -1,5 +1,11 @@
--- Lock the other members of the trees, as far as nobody holds them.
-SELECT id
-FROM durable_job
-WHERE root_id = ANY(%(roots)s::uuid[]) AND parent_id IS NOT NULL
-FOR UPDATE SKIP LOCKED
+-- Lock the other members of the trees, as far as nobody holds them, tree by tree and up to a limit.
+SELECT tree.root_id, member.id
+FROM unnest(%(roots)s::uuid[]) AS tree (root_id)
+CROSS JOIN LATERAL (
+    SELECT m.id
+    FROM durable_job AS m
+    WHERE m.root_id = tree.root_id AND m.parent_id IS NOT NULL
+    LIMIT %(limit)s::bigint
+    FOR UPDATE SKIP LOCKED
+) AS member
+LIMIT %(limit)s::bigint

@@ -1,21 +1,11 @@
--- Name the members of the trees that may go: all are locked, none lives, and none is kept for a
--- live job that has awaited it. A statement of its own, whose snapshot is younger than the locks.
-WITH tree AS MATERIALIZED (
-    SELECT id, root_id, finished_at FROM durable_job WHERE id = ANY(%(roots)s::uuid[])
-    UNION ALL
-    SELECT id, root_id, finished_at
-    FROM durable_job
-    WHERE root_id = ANY(%(roots)s::uuid[]) AND parent_id IS NOT NULL
-),
-kept AS MATERIALIZED (
-    SELECT COALESCE(j.root_id, j.id) AS root_id
-    FROM tree AS j
-    WHERE
-        j.finished_at IS NULL
-        OR j.id <> ALL(%(locked)s::uuid[])
-        OR
--- include: held
-)
-SELECT tree.id
-FROM tree
-WHERE NOT EXISTS (SELECT FROM kept WHERE kept.root_id = COALESCE(tree.root_id, tree.id))
+-- Name those of the locked roots whose trees may go: all other members are locked, as their number
+-- says, none lives, and none is kept for a live job that has awaited it. A statement of its own,
+-- whose snapshot is younger than the locks.
+SELECT j.id
+FROM unnest(%(roots)s::uuid[], %(locked)s::bigint[]) AS j (id, locked)
+CROSS JOIN LATERAL (
+    SELECT count(*) AS members, count(m.finished_at) AS ended
+    FROM durable_job AS m
+    WHERE m.root_id = j.id AND m.parent_id IS NOT NULL
+) AS tree
+WHERE tree.members = j.locked AND tree.ended = j.locked AND NOT durable_is_held(j.id)
