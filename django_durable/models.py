@@ -377,7 +377,8 @@ class Job(models.Model):
     def delete(self, using: str | None = None, keep_parents: bool = False) -> Any:
         """Delete a root whose whole tree has ended, with all of it; `ProtectedError` otherwise.
 
-        So, too, while a live job of another tree has awaited it, or one of its tree.
+        So, too, while a live job of another tree has awaited it, or one of its tree. Foreign keys
+        of other models to it have their `on_delete`.
         """
         return Job.all_objects.using(using or self._state.db).filter(pk=self.pk).delete()
 

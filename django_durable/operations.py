@@ -15,7 +15,7 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import ProtectedError
 
-from django_durable import notifications, payloads, signals, store
+from django_durable import notifications, payloads, relations, signals, store
 from django_durable.choices import JobStatus
 from django_durable.conf import conf
 from django_durable.durations import parse_rate
@@ -239,7 +239,13 @@ def delete_jobs(jobs: JobQuerySet) -> tuple[int, dict[str, int]]:
     db = _connection(jobs.db)
     with transaction.atomic(using=db.alias):
         ids = list(jobs.values_list("pk", flat=True))
-        refused, counts = store.delete_trees(db, ids)
+        others: dict[str, int] = {}
+
+        def let_go(members: Sequence[UUID]) -> None:
+            others.update(relations.let_go(members, db.alias))
+            _refuse_pointed_to(db, ids)
+
+        refused, counts = store.delete_trees(db, ids, before=let_go)
         if refused:
             blocking = set(Job.all_objects.using(db.alias).filter(pk__in=refused))
             raise ProtectedError(
@@ -247,7 +253,17 @@ def delete_jobs(jobs: JobQuerySet) -> tuple[int, dict[str, int]]:
                 " deleted: cancel it first",
                 blocking,
             )
+    counts = {**others, **counts}
     return sum(counts.values()), counts
+
+
+def _refuse_pointed_to(db: BaseDatabaseWrapper, roots: Sequence[UUID]) -> None:
+    held = store.pointed_to(db, roots)
+    if held:
+        raise ProtectedError(
+            "rows of other tables point to jobs of the tree: delete them first",
+            set(Job.all_objects.using(db.alias).filter(pk__in=held)),
+        )
 
 
 def switch_queue(name: str, *, paused: bool, alias: str | None = None) -> bool:

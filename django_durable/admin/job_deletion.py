@@ -8,12 +8,13 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin import actions
 from django.db import transaction
-from django.db.models import ProtectedError, Q, QuerySet
+from django.db.models import PROTECT, RESTRICT, ProtectedError, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from django_durable import relations
 from django_durable.admin import display
 from django_durable.admin.operating import OperationsAdmin, one_commit
 from django_durable.conf import conf
@@ -36,7 +37,10 @@ class DeletesTrees(OperationsAdmin):
         if protected:
             return [], {}, set(), protected
         members = Job.all_objects.filter(_in_trees(ids))
-        counts = {
+        others, lacking, protected = self._users_rows(members, request)
+        if protected:
+            return [], {}, set(), protected
+        counts = others | {
             rows.model._meta.verbose_name_plural: _bounded(rows)
             for rows in (
                 members,
@@ -45,7 +49,28 @@ class DeletesTrees(OperationsAdmin):
             )
         }
         named = [display.link(self.admin_site, Job, job.pk, job) for job in jobs]
-        return named, {name: count for name, count in counts.items() if count != "0"}, set(), []
+        return named, {name: count for name, count in counts.items() if count != "0"}, lacking, []
+
+    def _users_rows(
+        self, members: QuerySet[Job], request: HttpRequest
+    ) -> tuple[dict[Any, str], set[Any], list[str]]:
+        """Count the rows of users' models that go along; say which may not, and which forbid it.
+
+        Only those that point to the jobs or their records themselves.
+        """
+        counts: dict[Any, str] = {}
+        lacking: set[Any] = set()
+        protected: list[str] = []
+        for field, rows in relations.pointing_rows(members):
+            meta, on_delete = field.model._meta, field.remote_field.on_delete
+            if on_delete in (PROTECT, RESTRICT):
+                protected += [f"{meta.verbose_name}: {row}" for row in rows[:NAMED]]
+            elif rows.exists():
+                counts[meta.verbose_name_plural] = _bounded(rows)
+                shown = self.admin_site._registry.get(field.model)
+                if shown is not None and not shown.has_delete_permission(request):
+                    lacking.add(meta.verbose_name)
+        return counts, lacking, protected
 
     @admin.action(permissions=["delete"], description=_("Delete selected %(verbose_name_plural)s"))
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
@@ -84,8 +109,8 @@ class DeletesTrees(OperationsAdmin):
 
     def _refuse(self, request: HttpRequest) -> None:
         text = gettext(
-            "Nothing was deleted: only a root whose whole tree has ended, and that no live job"
-            " has awaited, can be deleted. Cancel it first."
+            "Nothing was deleted: only a root whose whole tree has ended, that no live job has"
+            " awaited and no row of another table holds, can be deleted. Cancel it first."
         )
         self.message_user(request, text, messages.ERROR)
 

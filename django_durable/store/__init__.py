@@ -74,6 +74,7 @@ from django_durable.store.enqueueing import (
 )
 from django_durable.store.operating import Cancelled, cancel, cancel_late, delete_trees, run_now
 from django_durable.store.parking import Parked, hold_awaited, park
+from django_durable.store.pointers import count_gone, pointed_to
 from django_durable.store.recording import (
     Ended,
     Failure,
@@ -105,7 +106,7 @@ from django_durable.store.scheduling import (
     own_declarations,
 )
 from django_durable.store.scope import Lane, Owner, Scope, TypeRate
-from django_durable.store.sweeping import Position, Swept, count_gone, sweep
+from django_durable.store.sweeping import Position, Swept, sweep
 from django_durable.store.workers import (
     WorkerCard,
     beat,
@@ -183,6 +184,7 @@ __all__ = [
     "enqueue_many",
     "forget_dead",
     "park",
+    "pointed_to",
     "prepare_in_this_thread",
     "preparing",
     "record_failure",

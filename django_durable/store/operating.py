@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -112,12 +112,17 @@ def run_now(db: BaseDatabaseWrapper, ids: Sequence[UUID], by: str = "") -> list[
         return [(row[0], row[1]) for row in rows(db, "run_now", ids=list(ids), event=event)]
 
 
-def delete_trees(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> tuple[list[UUID], dict[str, int]]:
+def delete_trees(
+    db: BaseDatabaseWrapper,
+    ids: Sequence[UUID],
+    before: Callable[[Sequence[UUID]], object] = lambda jobs: None,
+) -> tuple[list[UUID], dict[str, int]]:
     """Delete the trees of these roots with all that belongs to them, in the caller's transaction.
 
     Returns the jobs that forbid it (not a root, not ended, or kept for a live job that has awaited
     one of the tree), when nothing is deleted, and otherwise the counts by table. The locks on the
-    trees keep births out, and those on the jobs who would begin to await one.
+    trees keep births out, and those on the jobs who would begin to await one. `before` is called
+    with the jobs that are about to go.
     """
     _own_trees(db, ids)
     tree = rows(db, "lock_whole_tree", ids=list(ids))
@@ -125,4 +130,6 @@ def delete_trees(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> tuple[list[UUI
     refused += [row[0] for row in rows(db, "find_kept", ids=list(ids))]
     if refused:
         return refused, {}
-    return [], delete_records(db, [row[0] for row in tree])
+    jobs = [row[0] for row in tree]
+    before(jobs)
+    return [], delete_records(db, jobs)

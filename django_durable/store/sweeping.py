@@ -15,6 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_durable.choices import FINISHED
 from django_durable.store.base import atomic, now, rows
 from django_durable.store.enqueueing import LOCK_NAMESPACE
+from django_durable.store.pointers import pointed_to
 
 LOCK_SWEEP = 5
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
@@ -130,17 +131,18 @@ def sweep(
 
 
 def sweep_these(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> None:
-    """Delete those of these successful roots whose time is over already, but no large trees."""
-    with atomic(db):
-        found = _lock_gone(db, "SUCCESSFUL", LONG_AGO, len(ids), only=ids)
-        trees, _cut = _lock_members(db, [row[0] for row in found], MOST_MEMBERS)
-        _delete_locked(db, trees)
+    """Delete those of these successful roots whose time is over already.
 
-
-def count_gone(db: BaseDatabaseWrapper) -> int:
-    """Count the jobs that a sweep would delete."""
-    number: int = rows(db, "count_gone")[0][0]
-    return number
+    What is large, or what a foreign key of a user's table points to, is left to the sweeps.
+    """
+    try:
+        with atomic(db):
+            found = _lock_gone(db, "SUCCESSFUL", LONG_AGO, len(ids), only=ids)
+            trees, _cut = _lock_members(db, [row[0] for row in found], MOST_MEMBERS)
+            _delete_locked(db, _unpointed(db, trees))
+    except IntegrityError:
+        # It came after the look.
+        pass
 
 
 def _lock_gone(
@@ -189,9 +191,18 @@ def _delete_batch(
     # Once it reads as gone from its root to its leaves, that stays so: piece after piece, also
     # after a crash.
     deleted = 0
-    if begun == root or rows(db, "wholly_gone", root=root)[0][0]:
+    if begun == root or _may_go_in_pieces(db, root):
         deleted = _try_to_delete(db, members[:most])
     return _Batch(1, set(), deleted, root if deleted else None)
+
+
+def _may_go_in_pieces(db: BaseDatabaseWrapper, root: UUID) -> bool:
+    return bool(rows(db, "wholly_gone", root=root)[0][0]) and not pointed_to(db, [root])
+
+
+def _unpointed(db: BaseDatabaseWrapper, trees: _Trees) -> _Trees:
+    held = pointed_to(db, list(trees))
+    return {root: members for root, members in trees.items() if root not in held}
 
 
 def _delete_locked(db: BaseDatabaseWrapper, trees: _Trees) -> set[UUID]:
@@ -199,6 +210,8 @@ def _delete_locked(db: BaseDatabaseWrapper, trees: _Trees) -> set[UUID]:
 
     What that depends on is read after the locks.
     """
+    if not trees:
+        return set()
     locked = [len(members) for members in trees.values()]
     gone = {row[0] for row in rows(db, "sweepable", roots=list(trees), locked=locked)}
     if gone:
@@ -207,7 +220,12 @@ def _delete_locked(db: BaseDatabaseWrapper, trees: _Trees) -> set[UUID]:
 
 
 def _delete_unheld(db: BaseDatabaseWrapper, trees: _Trees) -> set[UUID]:
-    """Do what `_delete_locked` does, but leave the trees that foreign keys of users point to."""
+    """Do what `_delete_locked` does, but leave the trees that foreign keys of users point to.
+
+    What the look at them has not seen (it came too late, or points to a dead letter) is found by
+    halves.
+    """
+    trees = _unpointed(db, trees)
     if not trees:
         return set()
     try:
