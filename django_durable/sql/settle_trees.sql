@@ -1,7 +1,7 @@
 -- Say of trees whose locked roots these are until when they are kept: from the end of the last of
 -- all their jobs on, for as long as the root's end has said. A statement of its own, whose snapshot
 -- is younger than the locks. A member that somebody holds just now stays as it is, rather than
--- being waited for; it is deleted with its root all the same.
+-- being waited for; settle_late.sql comes to it, and it is deleted with its root all the same.
 WITH settled AS (
     UPDATE durable_job AS r SET
         kept_until = CASE

@@ -27,6 +27,8 @@ MOST_MEMBERS = 2000
 REVISIT = 300.0
 # The others begin where the one before did, less what a slow commit may still have brought.
 MARGIN = timedelta(minutes=1)
+# So long before the time of a tree is over, those of its jobs that have none yet get it too.
+AHEAD = timedelta(minutes=1)
 
 
 # The other members of trees, by root.
@@ -50,6 +52,7 @@ class Position:
     since: datetime = LONG_AGO
     passed_at: datetime | None = None
     revisit_at: float = 0.0
+    settled_until: datetime = LONG_AGO
 
     @property
     def status(self) -> str:
@@ -120,7 +123,7 @@ def sweep(
         if alone and not rows(db, "try_sweep", namespace=LOCK_NAMESPACE + LOCK_SWEEP)[0][0]:
             return Swept(0, more=False)
         if not position.is_passing:
-            position.begin(now(db))
+            _begin(db, position)
         found = _lock_gone(db, position.status, position.after, limit, passed=position.left)
         batch = _delete_batch(db, [row[0] for row in found], most, position.begun)
     position.begun = batch.begun
@@ -128,6 +131,18 @@ def sweep(
         return Swept(batch.deleted, more=True)
     last = batch.seen == len(found) < limit
     return Swept(batch.deleted, position.advance(found[: batch.seen], batch.gone, last=last))
+
+
+def _begin(db: BaseDatabaseWrapper, position: Position) -> None:
+    """Begin a pass, and settle the trees whose time will soon be over and that it has not yet.
+
+    What is over already is swept as it is.
+    """
+    moment = now(db)
+    until = moment + AHEAD
+    rows(db, "settle_late", roots=[], after=max(position.settled_until, moment), until=until)
+    position.settled_until = until
+    position.begin(moment)
 
 
 def sweep_these(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> None:
@@ -197,6 +212,7 @@ def _delete_batch(
 
 
 def _may_go_in_pieces(db: BaseDatabaseWrapper, root: UUID) -> bool:
+    rows(db, "settle_late", roots=[root], after=LONG_AGO, until=LONG_AGO)
     return bool(rows(db, "wholly_gone", root=root)[0][0]) and not pointed_to(db, [root])
 
 

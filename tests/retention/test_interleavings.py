@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -28,8 +28,8 @@ def sweep_all() -> int:
 
 
 def sweep(status: str) -> int:
-    """Do one batch of a sweep through this status, in one transaction."""
-    position = store.Position(FINISHED.index(JobStatus(status)))
+    """Do one batch in the midst of a sweep through this status, in one transaction."""
+    position = store.Position(FINISHED.index(JobStatus(status)), is_passing=True)
     return store.sweep(store.connection(), position, alone=False).deleted
 
 
@@ -288,3 +288,36 @@ def test_a_parent_that_ends_beside_the_birth_of_a_child_is_kept_for_it(
 
     runs = director.explore(prepare, lambda parent: world.complete(parent), birth, check)
     assert {run.value("B") is None for run in runs} == {True, False}
+
+
+def test_a_member_that_somebody_held_as_its_tree_ended_reads_as_gone_with_it(
+    director: Director,  # noqa: F811
+) -> None:
+    """Whoever ends the tree does not wait for him; a sweep settles the member before its time."""
+
+    def prepare() -> Tree:
+        made = tree(2)
+        world.complete(*made.children)
+        return made
+
+    def hold_child(made: Tree) -> None:
+        with transaction.atomic():
+            Job.all_objects.select_for_update().get(pk=made.children[0][0])
+            faults.reach("held")
+
+    def check(made: Tree, run: Run) -> None:
+        (root, *_children) = jobs = [made.root, *made.children]
+        until = world.job(root[0]).kept_until
+        assert until is not None
+        passed_by.append(world.job(made.children[0][0]).kept_until is None)
+        # Half a minute before the end of its time a sweep comes by.
+        Job.all_objects.filter(kept_until=until).update(kept_until=soon())
+        assert sweep_all() == 0
+        assert {world.job(job[0]).kept_until for job in jobs} == {world.job(root[0]).kept_until}
+
+    def soon() -> datetime:
+        return store.now(store.connection()) + timedelta(seconds=30)
+
+    passed_by: list[bool] = []
+    director.explore(prepare, lambda made: world.complete(made.root), hold_child, check)
+    assert set(passed_by) == {True, False}

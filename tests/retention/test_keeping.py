@@ -462,6 +462,35 @@ def test_prune_counts_or_deletes_what_is_gone(
     assert run()["deleted"] == 0
 
 
+def test_prune_counts_a_member_that_was_passed_by_as_its_tree_ended(
+    leaf: JobType,
+    advance: Any,  # noqa: F811
+) -> None:
+    tree = tree_of(leaf, leaf, keep_completed=HOUR)
+    root = tree.enqueue()
+    run_all(tree, leaf)
+    child = Job.objects.filter(parent=root).earliest("pk")
+    Job.objects.filter(pk=child.pk).update(kept_until=None)
+    advance(HOUR)
+    assert run("--dry-run")["deleted"] == run()["deleted"] == 3
+
+
+def test_a_sweep_settles_a_member_that_was_passed_by_before_its_trees_time_is_over(
+    leaf: JobType,
+    advance: Any,  # noqa: F811
+) -> None:
+    tree = tree_of(leaf, leaf, keep_completed=HOUR)
+    root = tree.enqueue()
+    run_all(tree, leaf)
+    child = Job.objects.filter(parent=root).earliest("pk")
+    Job.objects.filter(pk=child.pk).update(kept_until=None)
+    advance(HOUR - timedelta(seconds=30))
+    assert operations.prune() == 0
+    assert kept(child) == kept(root)
+    advance(timedelta(seconds=30))
+    assert not Job.objects.exists()
+
+
 def test_a_sweep_passes_what_is_kept_for_others_and_comes_to_all_the_rest(
     leaf: JobType,
     advance: Any,  # noqa: F811

@@ -85,6 +85,12 @@ def test_no_piece_goes_of_a_large_tree_that_may_not_go(why: str) -> None:
     assert not Job.all_objects.filter(pk__in=behind).exists()
 
 
+def test_a_large_tree_goes_though_a_member_was_passed_by_as_it_ended() -> None:
+    gone_trees(25)
+    Job.all_objects.filter(pk=Job.all_objects.latest("pk").pk).update(kept_until=None)
+    assert sum(batches(10)) == 26
+
+
 def test_a_tree_that_is_not_kept_at_all_is_left_to_the_sweep_if_it_is_large() -> None:
     (large,) = gone_trees(MOST_MEMBERS + 1)
     sweep_these(connection, [large])
