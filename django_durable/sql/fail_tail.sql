@@ -27,17 +27,15 @@ changed AS (
         finished_at = CASE WHEN v.becomes <> 'READY' THEN v.now END,
         kept_until = CASE
             WHEN v.becomes = 'READY' OR j.parent_id IS NOT NULL THEN NULL
-            WHEN v.becomes = 'DEAD' THEN v.now + CASE
-                WHEN %(keep_dead)s::jsonb ? j.name THEN (%(keep_dead)s::jsonb ->> j.name)::interval
-                ELSE %(default_keep_dead)s::interval END
+            WHEN v.becomes = 'DEAD' THEN v.now +
+-- include: keep_dead
             ELSE v.now +
 -- include: keep_completed
         END,
         keep_for = CASE
             WHEN v.becomes = 'READY' OR j.parent_id IS NOT NULL THEN NULL
-            WHEN v.becomes = 'DEAD' THEN CASE
-                WHEN %(keep_dead)s::jsonb ? j.name THEN (%(keep_dead)s::jsonb ->> j.name)::interval
-                ELSE %(default_keep_dead)s::interval END
+            WHEN v.becomes = 'DEAD' THEN
+-- include: keep_dead
             ELSE
 -- include: keep_completed
         END,

@@ -10,7 +10,8 @@ from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_durable.store.base import rows
+from django_durable.store.base import atomic, rows, settle_trees
+from django_durable.store.recording import Keep
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,21 @@ def take_hooks(
     """
     found = rows(db, "take_hooks", names=list(names), retry_after=retry_after, limit=limit)
     return [row[0] for row in found]
+
+
+def keep_dead(db: BaseDatabaseWrapper, letters: Sequence[int], keep: Keep) -> None:
+    """Keep the dead jobs of these letters, whose types this process knows, for as long as it says.
+
+    Who recorded the death may not have known the type, as a worker of another fleet that rescued
+    the job.
+    """
+    found = [row[0] for row in rows(db, "kept_otherwise", letters=list(letters), **keep.params())]
+    if not found:
+        return
+    with atomic(db):
+        rows(db, "lock_jobs", ids=found)
+        rows(db, "keep_otherwise", ids=found, **keep.params())
+        settle_trees(db, found)
 
 
 def settle_hooks(db: BaseDatabaseWrapper, letters: Sequence[int]) -> None:

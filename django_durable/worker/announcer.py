@@ -24,6 +24,7 @@ from django_durable.context import JobContext, as_job
 from django_durable.errortext import ErrorText
 from django_durable.jobtypes import registry
 from django_durable.models import DeadLetter, Job
+from django_durable.operations import current_keep
 from django_durable.store import Ended
 from django_durable.worker import connections
 from django_durable.worker.loops import OUTAGE, Loop, attend, logger
@@ -210,6 +211,8 @@ class Announcer:
         """Call the hooks that are due; return False if there may be more."""
         db = store.connection()
         letters = store.take_hooks(db, self._names, 2 * self._options.lease_duration)
+        if letters:
+            store.keep_dead(db, letters, current_keep())
         for letter in letters:
             # Each by itself: one whose job can't be read stays due, and the others are called.
             attend("call a hook", partial(self._see_to_hook, letter))

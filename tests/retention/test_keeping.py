@@ -20,6 +20,7 @@ from django_durable.jobtypes import JobType
 from django_durable.models import Attempt, DeadLetter, Hold, Job, Step
 from tests.contract.conftest import _forget_job_types, advance  # noqa: F401 - fixtures
 from tests.contract.running import Runner
+from tests.kernel import world
 
 pytestmark = pytest.mark.django_db
 
@@ -94,6 +95,38 @@ def test_the_roots_status_chooses_the_clock(leaf: JobType, fail: bool, expected:
     run_all(tree, leaf)
     root.refresh_from_db()
     assert root.kept_until - root.finished_at == expected
+
+
+@pytest.mark.parametrize("keep", [90 * DAY, HOUR, None])
+@pytest.mark.parametrize("ended", [True, False])
+def test_who_knows_the_type_says_how_long_a_dead_job_is_kept(keep: Any, ended: bool) -> None:
+    """Who has recorded its death, as a rescue from another fleet, may not have known it."""
+    root = world.running("only.there")
+    child = world.new_job("leaf")
+    ids = {"parent": root[0], "root": root[0], "epoch": root[1]}
+    store.bear_many(connection, [child], **ids)
+    store.record_failure(connection, world.failure(root, retryable=False), world.KEEP)
+    if ended:
+        (claim,) = world.claim("leaf")
+        world.complete((claim.id, claim.epoch))
+    known = store.Keep(world.WEEK, world.WEEK, {}, {"only.there": keep})
+    store.keep_dead(connection, [DeadLetter.objects.get().pk], known)
+    if not ended:
+        assert kept(world.job(root[0])) is None
+        (claim,) = world.claim("leaf")
+        world.complete((claim.id, claim.epoch))
+    last = max(job.finished_at for job in Job.all_objects.all())
+    until = None if keep is None else last + keep
+    assert {job.kept_until for job in Job.all_objects.all()} == {until}
+
+
+def test_who_knows_the_type_takes_nothing_back_that_is_gone() -> None:
+    right = world.running("only.there")
+    store.record_failure(connection, world.failure(right, retryable=False), world.KEEP)
+    Job.all_objects.update(kept_until=world.LONG_AGO)
+    known = store.Keep(world.WEEK, None, {}, {})
+    store.keep_dead(connection, [DeadLetter.all_objects.get().pk], known)
+    assert world.job(right[0]).kept_until == world.LONG_AGO
 
 
 def test_a_dead_child_goes_by_the_clock_of_its_root(leaf: JobType) -> None:
