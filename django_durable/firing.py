@@ -219,7 +219,7 @@ def _judge(row: Any) -> Verdict:
         raise ValueError("next_run_at lies before year 1: edit the rule, and it is worked out anew")
     if not row.enabled:
         following = ticks.moved_on(rule, row.next_run_at, row.now)
-        return Verdict([], [], ticks.Due([], 0, following))
+        return Verdict([], [], ticks.Due([], following))
     due = ticks.due_ticks(rule, row.next_run_at, row.now)
     run: list[datetime] = due.run
     skipped: list[datetime] = []

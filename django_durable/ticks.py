@@ -17,7 +17,7 @@ CatchUp = Literal["one", "skip", "all"]
 
 SHORTEST, LONGEST = timedelta(seconds=1), timedelta(days=36500)
 LATENESS = timedelta(seconds=60)
-# How many ticks one look takes on or counts at most.
+# How many ticks one look takes on at most.
 MOST = 1000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -97,12 +97,10 @@ class Rule:
 class Due(NamedTuple):
     """Say what one look has found: what to run now, in order, and when to look again.
 
-    `dropped` counts the missed ticks that get no run, up to `MOST` of a cron rule.
     `next_run_at` is None when no tick is left.
     """
 
     run: list[datetime]
-    dropped: int
     next_run_at: datetime | None
 
 
@@ -156,14 +154,14 @@ def due_ticks(
     now, tick = to_utc(now), _within(rule, to_utc(next_run_at))
     horizon = min(now + rule.reach, rule.until or now + rule.reach)
     if tick is None or tick > horizon:
-        return Due([], 0, tick)
+        return Due([], tick)
     if rule.catch_up == "all":
         run = _ticks(rule, tick, horizon)
-        return Due(run, 0, next_tick(rule, run[-1]))
+        return Due(run, next_tick(rule, run[-1]))
     newest = rule.times(tick).last_between(tick, horizon) or tick
     missed = now - newest > rule.reach + lateness
     run = [] if missed and rule.catch_up == "skip" else [newest]
-    return Due(run, _count(rule, tick, newest) - len(run), next_tick(rule, newest))
+    return Due(run, next_tick(rule, newest))
 
 
 def jittered(tick: datetime, jitter: timedelta | None, key: object) -> datetime:
@@ -205,9 +203,3 @@ def _ticks(rule: Rule, first: datetime, last: datetime) -> list[datetime]:
         ticks.append(tick)
         tick = next_tick(rule, tick)
     return ticks
-
-
-def _count(rule: Rule, first: datetime, last: datetime) -> int:
-    if rule.every is not None:
-        return (last - first) // rule.every + 1
-    return 1 if first == last else len(_ticks(rule, first, last))
