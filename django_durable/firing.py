@@ -8,8 +8,11 @@ worker that dies half way has done nothing, and another one does it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+import random
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from django.db import DatabaseError, InterfaceError, OperationalError
@@ -31,6 +34,12 @@ Tell = Callable[[Sequence[Job]], None]
 
 # How many schedules one transaction takes.
 BATCH = 100
+# How many jobs one look makes, and how many bytes of arguments they have, over all schedules: the
+# claims of a worker wait for its look, and a statement can hold only so much.
+JOBS = 500
+BYTES = 4 * 1024 * 1024
+# For how many seconds a look begins new ones: users' code, which makes the keys, may take its time.
+TIME = 0.2
 # A worker that is frozen in a transaction must not keep others from the schedules it has locked.
 IDLE_FOR = timedelta(seconds=30)
 
@@ -138,11 +147,15 @@ def run_due(names: Sequence[str], tell: Tell = send_enqueued) -> float | None:
 
 def _plan_edited(names: Sequence[str]) -> None:
     """Work out when schedules run next that are new, or that somebody has edited."""
+    until = time.monotonic() + TIME
     with store.transaction():
+        store.end_if_idle_for(store.connection(), IDLE_FOR)
         edited = Schedule.objects.filter(job_name__in=names).exclude(rule_seen=F("rule_hash"))
         now = store.now(store.connection())
         for row in edited.select_for_update(skip_locked=True, no_key=True)[:BATCH]:
             schedules.plan(row, now)
+            if time.monotonic() > until:
+                return
 
 
 class Verdict(NamedTuple):
@@ -156,48 +169,81 @@ class Verdict(NamedTuple):
 def fire(names: Sequence[str], tell: Tell = send_enqueued, limit: int = BATCH) -> int:
     """Fire up to `limit` due schedules in one transaction; return how many were found.
 
-    One that the database refuses is found out by firing them one by one; it is broken then, and
-    stops no other.
+    A look is over in a moment, however much there is to make up for, and makes one job at least:
+    what is left is due at the next one. One that the database refuses is found out by firing them
+    one by one; it is broken then, and stops no other.
     """
     db = store.connection()
     with store.transaction():
         store.end_if_idle_for(db, IDLE_FOR)
         locked = store.lock_due_schedules(db, names, limit)
-        made = _fire_locked(db, locked) if locked else []
+        made = _fire_locked(db, _shares(locked)) if locked else []
     queues = sorted({job.queue_name for job in made})
     notifications.notify(store.connection(), notifications.READY, queues)
     tell(made)
     return len(locked)
 
 
-def _fire_locked(db: BaseDatabaseWrapper, locked: Sequence[int]) -> list[Job]:
+def _shares(locked: Sequence[store.DueSchedule]) -> dict[int, int]:
+    """Return how many ticks this look takes of each schedule, in the order to fire them.
+
+    That is by chance, so that none is always the one for which no room or time is left.
+    """
+    fitting: list[store.DueSchedule] = []
+    size = 0
+    for due in random.sample(locked, len(locked)):
+        size += due.size
+        if fitting and size > BYTES:
+            break
+        fitting.append(due)
+    jobs, size = JOBS // len(fitting), BYTES // len(fitting)
+    return {due.id: max(1, min(jobs, size // max(due.size, 1))) for due in fitting}
+
+
+def _fire_locked(db: BaseDatabaseWrapper, shares: Mapping[int, int]) -> list[Job]:
     """Fire locked schedules together or, if the database refuses that, each by itself."""
     try:
         with store.transaction():
-            return _fire_together(db, locked)
+            return _fire_together(db, shares)
     except (OperationalError, InterfaceError):
         raise
     except DatabaseError as error:
-        if len(locked) > 1:
-            return [job for pk in locked for job in _fire_locked(db, [pk])]
-        logger.exception("The schedule %s cannot fire", locked[0])
-        store.break_schedule(db, locked[0], f"{type(error).__name__}: {error}")
+        if len(shares) > 1:
+            return _fire_one_by_one(db, shares)
+        (pk,) = shares
+        logger.exception("The schedule %s cannot fire", pk)
+        store.break_schedule(db, pk, f"{type(error).__name__}: {error}")
         return []
 
 
-def _fire_together(db: BaseDatabaseWrapper, locked: Sequence[int]) -> list[Job]:
+def _fire_one_by_one(db: BaseDatabaseWrapper, shares: Mapping[int, int]) -> list[Job]:
+    made: list[Job] = []
+    until = time.monotonic() + TIME
+    for pk, most in shares.items():
+        made += _fire_locked(db, {pk: most})
+        if time.monotonic() > until:
+            break
+    return made
+
+
+def _fire_together(db: BaseDatabaseWrapper, shares: Mapping[int, int]) -> list[Job]:
     """Judge locked schedules by what a later statement reads, insert their jobs and move on."""
     busy = Job.all_objects.filter(pk=OuterRef("last_job"), finished_at__isnull=True)
-    rows = Schedule.objects.filter(pk__in=locked).order_by("next_run_at", "pk")
+    found = Schedule.objects.annotate(busy=Exists(busy), now=ClockNow()).in_bulk(list(shares))
     verdicts: dict[int, Verdict] = {}
-    for row in rows.annotate(busy=Exists(busy), now=ClockNow()):
+    until = time.monotonic() + TIME
+    for pk, most in shares.items():
         try:
-            verdicts[row.pk] = _judge(row)
+            verdicts[pk] = _judge(found[pk], most, until)
         except (Exception, SystemExit) as error:
             why = schedules.why_broken(error, db)
-            logger.exception("The schedule %s cannot fire", row)
-            store.break_schedule(db, row.pk, why)
+            logger.exception("The schedule %s cannot fire", found[pk])
+            store.break_schedule(db, pk, why)
+        if time.monotonic() > until:
+            break
     new = [tick for verdict in verdicts.values() for tick in verdict.ticks]
+    # Jobs that are due at the same time start in the order in which they are made.
+    new.sort(key=attrgetter("nominal", "schedule"))
     pairs = list(zip(new, store.insert_ticks(db, new), strict=True))
     made: list[Job] = []
     latest: dict[int, Job] = {}
@@ -212,21 +258,36 @@ def _fire_together(db: BaseDatabaseWrapper, locked: Sequence[int]) -> list[Job]:
     return made
 
 
-def _judge(row: Any) -> Verdict:
-    """Decide over the due ticks of a row; raises whatever is wrong with it."""
+def _judge(row: Any, most: int, until: float) -> Verdict:
+    """Decide over the due ticks of a row, so many at most; raises whatever is wrong with it.
+
+    `until` is when no more jobs are made than one.
+    """
     rule = schedules.rule_of(row)
     if not can_be_read(row.next_run_at):
         raise ValueError("next_run_at lies before year 1: edit the rule, and it is worked out anew")
     if not row.enabled:
         following = ticks.moved_on(rule, row.next_run_at, row.now)
         return Verdict([], [], ticks.Due([], following))
-    due = ticks.due_ticks(rule, row.next_run_at, row.now)
+    due = ticks.due_ticks(rule, row.next_run_at, row.now, most=most)
     run: list[datetime] = due.run
     skipped: list[datetime] = []
     if row.overlap == Overlap.SKIP:
         # The job of a tick that runs now has not ended when the next one is due.
         run, skipped = ([], due.run) if row.busy else (due.run[:1], due.run[1:])
-    return Verdict(schedules.tick_jobs(row, run, row.now), skipped, due)
+    made = _made_until(until, schedules.tick_jobs(row, run, row.now))
+    if len(made) < len(run):
+        due = due._replace(next_run_at=run[len(made)])
+    return Verdict(made, skipped, due)
+
+
+def _made_until(until: float, jobs: Iterable[store.Tick]) -> list[store.Tick]:
+    made: list[store.Tick] = []
+    for job in jobs:
+        made.append(job)
+        if time.monotonic() > until:
+            break
+    return made
 
 
 def _moved(pk: int, verdict: Verdict, job: Job | None) -> store.Moved:

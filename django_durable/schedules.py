@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -463,7 +463,7 @@ def make_jobs(row: Schedule, nominal: Sequence[datetime], now: datetime | None) 
     from django_durable.enqueueing import announce, as_job
 
     db = _connection(alias_of(row))
-    new = tick_jobs(row, nominal, now)
+    new = list(tick_jobs(row, nominal, now))
     made = [
         as_job(db, tick.new, done, schedule_id=row.pk, scheduled_for=tick.nominal)
         for tick, done in zip(new, store.insert_ticks(db, new), strict=True)
@@ -473,13 +473,14 @@ def make_jobs(row: Schedule, nominal: Sequence[datetime], now: datetime | None) 
     return made
 
 
-def tick_jobs(row: Schedule, nominal: Sequence[datetime], now: datetime | None) -> list[store.Tick]:
-    """Return the jobs to insert for these nominal times, with their jitter if `now` is given."""
+def tick_jobs(
+    row: Schedule, nominal: Sequence[datetime], now: datetime | None
+) -> Iterator[store.Tick]:
+    """Yield the jobs to insert for these nominal times, with their jitter if `now` is given."""
     from django_durable.enqueueing import new_job
 
     job_type = registry.get(row.job_name)
     _check_kinds(row)
-    made: list[store.Tick] = []
     for tick in nominal:
         call = Call(job_type)
         if now is not None:
@@ -487,8 +488,7 @@ def tick_jobs(row: Schedule, nominal: Sequence[datetime], now: datetime | None) 
             # Not before now: what is late goes to the end of the line, as if enqueued now.
             call = call.using(run_after=max(run_after, now) if row.jitter else None)
         new = new_job(call, row.args, row.kwargs)
-        made.append(store.Tick(row.pk, tick, new))
-    return made
+        yield store.Tick(row.pk, tick, new)
 
 
 def preview(row: Schedule, n: int) -> list[datetime]:

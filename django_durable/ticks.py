@@ -17,7 +17,7 @@ CatchUp = Literal["one", "skip", "all"]
 
 SHORTEST, LONGEST = timedelta(seconds=1), timedelta(days=36500)
 LATENESS = timedelta(seconds=60)
-# How many ticks one look takes on at most.
+# How many ticks of one rule are taken on at most, unless somebody wants fewer.
 MOST = 1000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -139,7 +139,11 @@ def moved_on(rule: Rule, next_run_at: datetime, now: datetime) -> datetime | Non
 
 
 def due_ticks(
-    rule: Rule, next_run_at: datetime, now: datetime, lateness: timedelta = LATENESS
+    rule: Rule,
+    next_run_at: datetime,
+    now: datetime,
+    lateness: timedelta = LATENESS,
+    most: int = MOST,
 ) -> Due:
     """Decide about the ticks from `next_run_at` on that are due now.
 
@@ -148,7 +152,7 @@ def due_ticks(
     `lateness` late; `catch_up` says what becomes of them. With a jitter, a tick is due that much
     earlier, so that its run may be put before it, and late that much later.
 
-    At most `MOST` ticks are taken on at one look. Then `next_run_at` is the next of them, due
+    At most `most` ticks are taken on at one look. Then `next_run_at` is the next of them, due
     already, and the next look goes on from there.
     """
     now, tick = to_utc(now), _within(rule, to_utc(next_run_at))
@@ -156,7 +160,7 @@ def due_ticks(
     if tick is None or tick > horizon:
         return Due([], tick)
     if rule.catch_up == "all":
-        run = _ticks(rule, tick, horizon)
+        run = _ticks(rule, tick, horizon, most)
         return Due(run, next_tick(rule, run[-1]))
     newest = rule.times(tick).last_between(tick, horizon) or tick
     missed = now - newest > rule.reach + lateness
@@ -195,11 +199,11 @@ def _within(rule: Rule, tick: datetime | None) -> datetime | None:
     return None if tick is None or (rule.until is not None and tick > rule.until) else tick
 
 
-def _ticks(rule: Rule, first: datetime, last: datetime) -> list[datetime]:
-    """Return the ticks from the first to the last, or the first `MOST` of them."""
+def _ticks(rule: Rule, first: datetime, last: datetime, most: int) -> list[datetime]:
+    """Return the ticks from the first to the last, or the first `most` of them."""
     ticks: list[datetime] = []
     tick: datetime | None = first
-    while tick is not None and tick <= last and len(ticks) < MOST:
+    while tick is not None and tick <= last and len(ticks) < most:
         ticks.append(tick)
         tick = next_tick(rule, tick)
     return ticks

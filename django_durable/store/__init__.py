@@ -93,6 +93,7 @@ from django_durable.store.recording import (
     standing,
 )
 from django_durable.store.scheduling import (
+    DueSchedule,
     Look,
     Moved,
     Tick,
@@ -138,6 +139,7 @@ __all__ = [
     "Claim",
     "Claims",
     "Ended",
+    "DueSchedule",
     "Enqueued",
     "Failure",
     "JobLocked",

@@ -46,12 +46,22 @@ def look_at_schedules(db: BaseDatabaseWrapper, names: Sequence[str]) -> Look:
     return Look(*rows(db, "look_schedules", names=list(names))[0])
 
 
-def lock_due_schedules(db: BaseDatabaseWrapper, names: Sequence[str], limit: int) -> list[int]:
+class DueSchedule(NamedTuple):
+    """Name a schedule that is due, and say how many bytes its arguments have."""
+
+    id: int
+    size: int
+
+
+def lock_due_schedules(
+    db: BaseDatabaseWrapper, names: Sequence[str], limit: int
+) -> list[DueSchedule]:
     """Lock schedules of these job types that are due, and leave those that others hold.
 
     In the caller's transaction. What they say is read in a later statement.
     """
-    return [row[0] for row in rows(db, "lock_due_schedules", names=list(names), limit=limit)]
+    found = rows(db, "lock_due_schedules", names=list(names), limit=limit)
+    return [DueSchedule(*row) for row in found]
 
 
 def insert_ticks(db: BaseDatabaseWrapper, ticks: Sequence[Tick]) -> list[Enqueued | None]:

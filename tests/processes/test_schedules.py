@@ -14,6 +14,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 from django.db.models import F
+from django.utils import timezone
 
 from django_durable.models import Job, Schedule
 from tests.processes.harness import wait_for, wait_for_end
@@ -159,6 +160,32 @@ def test_schedules_that_are_edited_all_the_time_stop_no_other(start, seconds):
         ),
     )
     assert last.broken == ""
+
+
+def test_what_is_far_behind_holds_up_no_job_and_no_stop(start, queue):
+    """A hundred schedules, of which each has missed each second of a day."""
+    worker = start().wait_until_ready()
+    Schedule.objects.bulk_create(
+        Schedule(
+            job_name=jobs.noop.name,
+            name=f"behind-{n}",
+            every=SECOND,
+            catch_up="all",
+            next_run_at=timezone.now() - timedelta(days=1),
+        )
+        for n in range(100)
+    )
+    made = Job.all_objects.filter(schedule__name__startswith="behind-")
+    wait_for("the first of them", made.exists, patience=10)
+    for _ in range(5):
+        other = jobs.noop.using(queue_name=queue).enqueue()
+        wait_for_end(other, patience=5)
+    known = made.count()
+    wait_for("more of them", lambda: made.count() > known)
+    started = time.monotonic()
+    worker.process.terminate()
+    assert worker.wait() == 0
+    assert time.monotonic() - started < 5
 
 
 def test_a_worker_without_maintenance_fires_and_sweeps_nothing(start, queue):

@@ -601,7 +601,86 @@ def test_a_refused_schedule_beside_one_that_is_always_behind_stops_no_other(
     firing.run_due(registry.names())
     assert "out of range" in reread(bad).broken
     assert nominal(other) == ["04 13:00:00", "04 14:00:00"]
-    assert behind.jobs.count() == 1001
+    assert behind.jobs.count() == 1 + firing.JOBS // 3
+
+
+def far_behind(count: int, **more: Any) -> None:
+    """Let so many schedules of the job type `work` have missed each second of a day."""
+    Schedule.objects.bulk_create(
+        Schedule(
+            job_name="scheduled.work",
+            name=f"behind-{n}",
+            every=SECOND,
+            catch_up="all",
+            next_run_at=moment(12),
+            **more,
+        )
+        for n in range(count)
+    )
+
+
+def test_one_look_makes_some_jobs_of_each_schedule_that_is_far_behind(
+    work: JobType, at: At
+) -> None:
+    far_behind(60)
+    at(2026, 5, 5, 12)
+    for looks in (1, 2):
+        assert firing.run_due(registry.names()) == 0
+        made = Counter(Job.objects.values_list("schedule", flat=True))
+        assert len(made) == 60
+        assert set(made.values()) == {looks * (firing.JOBS // 60)}
+    first = Schedule.objects.get(name="behind-0")
+    seconds = range(looks * (firing.JOBS // 60))
+    assert nominal(first) == [f"04 12:00:{second:02}" for second in seconds]
+    in_order = Job.objects.order_by("pk").values_list("scheduled_for", flat=True)
+    assert list(in_order) == sorted(in_order)
+
+
+def test_what_is_far_behind_keeps_no_other_from_its_time(work: JobType, at: At) -> None:
+    far_behind(3 * firing.BATCH)
+    at(2026, 5, 5, 11, 59)
+    other = work.schedule("other", cron="@hourly")
+    at(2026, 5, 5, 12, 0, 1)
+    firing.run_due(registry.names())
+    firing.run_due(registry.names())
+    assert nominal(other) == ["05 12:00:00"]
+    assert Job.objects.exclude(schedule=other).exists()
+
+
+def test_one_look_makes_only_so_many_bytes_of_arguments_but_at_least_one_job(
+    work: JobType, at: At, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firing, "BYTES", 1000)
+    far_behind(1, args=["x" * 300])
+    at(2026, 5, 5, 12)
+    firing.run_due(registry.names())
+    assert Job.objects.count() == 3
+    Schedule.objects.all().delete()
+    far_behind(4, args=["x" * 1100])
+    for looks in range(1, 6):
+        firing.run_due(registry.names())
+        assert Job.objects.count() == 3 + looks
+
+
+def test_one_look_takes_a_moment_though_keys_take_their_time(
+    at: At, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firing, "TIME", 0.0)
+    keyed: list[int] = []
+
+    def key(tenant: int = 0) -> str:
+        keyed.append(tenant)
+        return f"tenant {tenant}"
+
+    job(name="scheduled.work", concurrency_key=key)(lambda tenant=0: None)
+    far_behind(2)
+    at(2026, 5, 4, 12, 0, 2)
+    for looks in range(1, 7):
+        firing.run_due(registry.names())
+        assert len(keyed) == Job.objects.count() == looks
+    assert set(Counter(Job.objects.values_list("schedule", flat=True)).values()) == {3}
+    for row in Schedule.objects.all():
+        assert nominal(row) == ["04 12:00:00", "04 12:00:01", "04 12:00:02"]
 
 
 # What can't be stored; a lone surrogate, which can't either, would not pass between the processes
@@ -700,7 +779,8 @@ def test_a_schedule_without_jitter_is_not_taken_before_its_time(work: JobType, a
     look()
     at(2026, 5, 5, 23, 10)
     Schedule.objects.filter(name="plain").update(next_run_at=moment(0) + timedelta(days=2))
-    assert store.lock_due_schedules(connection, ["scheduled.work"], 10) == [jittered.pk]
+    (due,) = store.lock_due_schedules(connection, ["scheduled.work"], 10)
+    assert due.id == jittered.pk
 
 
 def test_schedules_say_so_while_no_live_worker_knows_their_job_type(work: JobType, at: At) -> None:
