@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -42,31 +44,79 @@ BYTES = 4 * 1024 * 1024
 TIME = 0.2
 # A worker that is frozen in a transaction must not keep others from the schedules it has locked.
 IDLE_FOR = timedelta(seconds=30)
+# For how long a worker that reconciles waits for a row that somebody holds, before it goes on with
+# the others.
+WAIT = timedelta(milliseconds=20)
+
+# One thing that reconciling does, by the rows that are there.
+Duty = Callable[[Sequence[Schedule]], None]
 
 
-def reconcile(names: Collection[str]) -> None:
+def reconcile(names: Collection[str], left: Sequence[Duty] | None = None) -> Sequence[Duty] | None:
     """Let the table say what the code declares; to be called when a worker starts.
 
     A changed declaration changes its one row, also when many workers start at once; a row that
     is declared no longer stops, unless this process does not know its job type at all. A
     declaration that the database refuses is broken, and keeps no other from being written.
+
+    It takes a moment, whoever holds rows or reconciles as well. Return what is left then, to be
+    passed in after a while: nothing, or None for all of it.
     """
-    declared = [each for each in schedules.declarations() if each.job_type.name in names]
+    db = store.connection()
+    held: list[Duty] = []
     with store.transaction():
-        store.own_declarations(store.connection())
+        store.end_if_idle_for(db, IDLE_FOR)
+        store.wait_for_locks(db, WAIT)
+        if not store.own_declarations(db):
+            return left
         rows = list(Schedule.objects.filter(job_name__in=names).only(*_RECONCILED))
-        # What was broken may be mended by the code of this process.
-        broken = Schedule.objects.filter(job_name__in=names).exclude(broken="")
-        for row in broken.exclude(broken=NOT_DECLARED).select_for_update(no_key=True):
-            schedules.plan(row)
-        for declaration in declared:
-            _declare(declaration, rows)
-        for row in rows:
-            if row.declared and not any(each.is_named(row.job_name, row.name) for each in declared):
-                Schedule.objects.filter(pk=row.pk).update(declared=False, broken=NOT_DECLARED)
+        duties = deque(_duties(names, rows) if left is None else left)
+        until = time.monotonic() + TIME
+        while duties:
+            duty = duties.popleft()
+            if not _is_done(duty, rows):
+                held.append(duty)
+            if time.monotonic() > until:
+                break
+    return [*duties, *held]
 
 
 _RECONCILED = ("job_name", "name", "declared", "declaration", "broken")
+
+
+def _duties(names: Collection[str], rows: Sequence[Schedule]) -> Iterator[Duty]:
+    declared = [each for each in schedules.declarations() if each.job_type.name in names]
+    for row in rows:
+        if row.broken not in ("", NOT_DECLARED):
+            yield partial(_plan_broken, row.pk)
+    for declaration in declared:
+        yield partial(_declare, declaration)
+    for row in rows:
+        if row.declared and not any(each.is_named(row.job_name, row.name) for each in declared):
+            yield partial(_stop, row.pk)
+
+
+def _is_done(duty: Duty, rows: Sequence[Schedule]) -> bool:
+    """Do a duty; return False if somebody holds what it is about."""
+    try:
+        with store.transaction():
+            duty(rows)
+    except OperationalError as error:
+        if not store.is_held(error):
+            raise
+        return False
+    return True
+
+
+def _plan_broken(pk: int, _rows: Sequence[Schedule]) -> None:
+    """Plan anew what was broken: the code of this process may mend it."""
+    broken = Schedule.objects.filter(pk=pk).exclude(broken__in=["", NOT_DECLARED])
+    for row in broken.select_for_update(no_key=True):
+        schedules.plan(row)
+
+
+def _stop(pk: int, _rows: Sequence[Schedule]) -> None:
+    Schedule.objects.filter(pk=pk).update(declared=False, broken=NOT_DECLARED)
 
 
 def _declare(declaration: schedules.Declaration, rows: Sequence[Schedule]) -> None:
@@ -75,7 +125,7 @@ def _declare(declaration: schedules.Declaration, rows: Sequence[Schedule]) -> No
     found = declaration.choose(rows)
     for other in found[1:]:
         # Written by a worker that still runs older code; this one would fire it too.
-        Schedule.objects.filter(pk=other.pk).update(declared=False, broken=NOT_DECLARED)
+        _stop(other.pk, rows)
     if found and found[0].declared and found[0].declaration == text:
         return
     try:
@@ -132,21 +182,24 @@ def run_due(names: Sequence[str], tell: Tell = send_enqueued) -> float | None:
     """Fire what is due of the schedules of these job types, up to one batch.
 
     `tell` sends `job_enqueued` of the new jobs, once they are committed. Return in how many
-    seconds the next one falls due: 0 if there may be more already, None if there is none.
+    seconds the next one falls due: 0 if there may be more already, None if there is none or others
+    hold what is due.
     """
     db = store.connection()
     look = store.look_at_schedules(db, names)
     mended = look.wrong and store.mend_schedules(db, names, NO_WORKER)
-    if look.edited:
-        _plan_edited(names)
+    planned = _plan_edited(names) if look.edited else 0
     if mended or look.edited or (look.due_in is not None and look.due_in <= 0):
-        fire(names, tell)
-        return 0
+        return 0 if fire(names, tell) or planned or mended else None
     return look.due_in
 
 
-def _plan_edited(names: Sequence[str]) -> None:
-    """Work out when schedules run next that are new, or that somebody has edited."""
+def _plan_edited(names: Sequence[str]) -> int:
+    """Work out when schedules run next that are new, or that somebody has edited.
+
+    Return how many were planned.
+    """
+    planned = 0
     until = time.monotonic() + TIME
     with store.transaction():
         store.end_if_idle_for(store.connection(), IDLE_FOR)
@@ -154,8 +207,10 @@ def _plan_edited(names: Sequence[str]) -> None:
         now = store.now(store.connection())
         for row in edited.select_for_update(skip_locked=True, no_key=True)[:BATCH]:
             schedules.plan(row, now)
+            planned += 1
             if time.monotonic() > until:
-                return
+                break
+    return planned
 
 
 class Verdict(NamedTuple):

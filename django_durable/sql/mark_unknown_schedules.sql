@@ -1,5 +1,5 @@
 -- Say of schedules that no live worker knows their job type. One index seek for each job type that
--- has schedules, however many those are.
+-- has schedules, however many those are. A row that somebody holds waits for the next look.
 WITH RECURSIVE scheduled AS (
     (SELECT job_name FROM durable_schedule ORDER BY job_name LIMIT 1)
     UNION ALL
@@ -24,6 +24,11 @@ unknown AS (
             AND w.job_names ? scheduled.job_name
     )
 )
-UPDATE durable_schedule AS s SET broken = %(why)s
-FROM unknown
-WHERE s.job_name = unknown.job_name AND s.broken = ''
+UPDATE durable_schedule SET broken = %(why)s
+WHERE id IN (
+    SELECT s.id
+    FROM durable_schedule AS s
+    INNER JOIN unknown ON s.job_name = unknown.job_name
+    WHERE s.broken = ''
+    FOR NO KEY UPDATE OF s SKIP LOCKED
+)

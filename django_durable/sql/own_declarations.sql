@@ -1,1 +1,1 @@
-SELECT pg_advisory_xact_lock(%(namespace)s, 0)
+SELECT pg_try_advisory_xact_lock(%(namespace)s, 0)

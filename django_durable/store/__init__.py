@@ -36,12 +36,14 @@ renewal and a rescue wait for no lock.
 from django_durable.store.base import (
     connection,
     end_if_idle_for,
+    is_held,
     is_usable,
     now,
     pipeline,
     prepare_in_this_thread,
     preparing,
     relax_commits,
+    wait_for_locks,
 )
 from django_durable.store.base import open_transaction as transaction
 from django_durable.store.budgets import drop_starts
@@ -161,8 +163,9 @@ __all__ = [
     "Swept",
     "count_gone",
     "hold_awaited",
-    "keep_dead",
+    "is_held",
     "is_usable",
+    "keep_dead",
     "sweep",
     "Look",
     "Moved",
@@ -204,4 +207,5 @@ __all__ = [
     "settle_hooks",
     "standing",
     "take_hooks",
+    "wait_for_locks",
 ]

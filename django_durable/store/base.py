@@ -26,6 +26,7 @@ from django_durable.uuid7 import uuid7
 NO_OFFSET = timedelta(0)
 # The class of errors of a value too large, or too many of them.
 PROGRAM_LIMIT_EXCEEDED = "54"
+LOCK_NOT_AVAILABLE = "55P03"
 T = TypeVar("T")
 _thread = threading.local()
 
@@ -360,6 +361,16 @@ def open_transaction() -> transaction.Atomic:
 def end_if_idle_for(db: BaseDatabaseWrapper, duration: timedelta) -> None:
     """Let the server end the open transaction when no statement comes for so long."""
     rows(db, "end_if_idle", milliseconds=str(max(int(duration.total_seconds() * 1000), 1)))
+
+
+def wait_for_locks(db: BaseDatabaseWrapper, duration: timedelta) -> None:
+    """Let the statements of the open transaction wait for a lock for so long, and then fail."""
+    rows(db, "wait_for_locks", milliseconds=str(max(int(duration.total_seconds() * 1000), 1)))
+
+
+def is_held(error: OperationalError) -> bool:
+    """Tell whether a statement has failed since somebody held a lock for too long."""
+    return getattr(error.__cause__, "sqlstate", None) == LOCK_NOT_AVAILABLE
 
 
 def now(db: BaseDatabaseWrapper) -> datetime:

@@ -128,6 +128,10 @@ def mend_schedules(db: BaseDatabaseWrapper, names: Sequence[str], why: str) -> i
     return len(rows(db, "mend_schedules", names=list(names), why=why))
 
 
-def own_declarations(db: BaseDatabaseWrapper) -> None:
-    """Let no other worker reconcile its declarations until the transaction ends."""
-    rows(db, "own_declarations", namespace=LOCK_NAMESPACE + LOCK_DECLARATIONS)
+def own_declarations(db: BaseDatabaseWrapper) -> bool:
+    """Let no other worker reconcile its declarations until the transaction ends.
+
+    Return False if another one does at the moment.
+    """
+    found = rows(db, "own_declarations", namespace=LOCK_NAMESPACE + LOCK_DECLARATIONS)
+    return bool(found[0][0])

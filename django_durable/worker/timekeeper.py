@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from django_durable import firing
 from django_durable.worker.announcer import Announcer
@@ -20,7 +21,8 @@ class Timekeeper:
         self._names = options.served_names()
         self._poll_interval = options.poll_interval
         self._announcer = announcer
-        self._reconciled = False
+        # What is left of reconciling; None before it has begun.
+        self._left: Sequence[firing.Duty] | None = None
         # Not at once: the row that says what this worker knows may not be there yet.
         self._mark_at = time.monotonic() + MARK_EVERY
         self.next_at = 0.0
@@ -32,9 +34,10 @@ class Timekeeper:
         now = time.monotonic()
         if now < self.next_at:
             return
-        due_in = None
+        due_in, self.behind = None, False
         try:
             due_in = self._look(now)
+            self.behind = due_in == 0 or not self._has_reconciled
         except OUTAGE as error:
             # If the database is away, the claim that follows says so. If not, it must go on.
             logger.warning(
@@ -42,14 +45,18 @@ class Timekeeper:
             )
         except Exception:  # noqa: BLE001 - the claims go on, and so does this
             logger.exception("The schedules could not be looked at")
-        self.behind = due_in == 0
+        done = time.monotonic()
         pause = self._poll_interval if due_in is None else min(due_in, self._poll_interval)
-        self.next_at = time.monotonic() + pause
+        # However much there is to catch up with, half of the time is for claims.
+        self.next_at = done + max(pause, min(done - now, self._poll_interval))
+
+    @property
+    def _has_reconciled(self) -> bool:
+        return self._left is not None and not self._left
 
     def _look(self, now: float) -> float | None:
-        if not self._reconciled:
-            firing.reconcile(self._names)
-            self._reconciled = True
+        if not self._has_reconciled:
+            self._left = firing.reconcile(self._names, self._left)
         if now >= self._mark_at:
             firing.mark_unknown()
             self._mark_at = now + MARK_EVERY

@@ -10,6 +10,7 @@ from collections import Counter
 from datetime import timedelta
 from io import StringIO
 
+import psycopg
 import pytest
 from django.core.management import call_command
 from django.db import connection
@@ -17,7 +18,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from django_durable.models import Job, Schedule
-from tests.processes.harness import wait_for, wait_for_end
+from tests.processes.harness import database_url, wait_for, wait_for_end
 from tests.workerapp import jobs
 
 SECOND = timedelta(seconds=1)
@@ -186,6 +187,18 @@ def test_what_is_far_behind_holds_up_no_job_and_no_stop(start, queue):
     worker.process.terminate()
     assert worker.wait() == 0
     assert time.monotonic() - started < 5
+
+
+def test_schedules_that_somebody_holds_hold_up_no_worker_that_starts(start, queue):
+    jobs.noop.schedule("broken", every=HOUR)
+    Schedule.objects.update(broken="by what has passed")
+    with psycopg.connect(database_url()) as somebody:
+        somebody.execute("SELECT FROM durable_schedule FOR UPDATE")
+        start("--poll-interval", "0.1").wait_until_ready()
+        wait_for_end(jobs.noop.using(queue_name=queue).enqueue(), patience=10)
+        assert Schedule.objects.get().broken
+        somebody.rollback()
+    wait_for("the first tick", Schedule.objects.get().jobs.exists)
 
 
 def test_a_worker_without_maintenance_fires_and_sweeps_nothing(start, queue):

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from threading import Barrier
 from typing import Any
 
+import psycopg
 import pytest
 from django.core.checks import run_checks
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 from django.test import override_settings
 
-from django_durable import PayloadError, firing, job, schedule
+from django_durable import PayloadError, firing, job, schedule, store
 from django_durable.inspection import problems
 from django_durable.jobtypes import JobType, registry
 from django_durable.models import Job, Schedule
+from django_durable.schedules import NO_WORKER
 from tests.schedules.conftest import At, look, nominal
 
 HOUR = timedelta(hours=1)
@@ -305,15 +309,141 @@ def test_schedules_follow_their_renamed_job_type(work: JobType, at: At) -> None:
     assert renamed.schedule("tenant-1", cron="@daily").pk == made.pk
 
 
+@pytest.fixture
+def somebody(transactional_db: None) -> Iterator[psycopg.Connection[Any]]:
+    """The open transaction of somebody else, rolled back in the end."""
+    params = {k: v for k, v in connection.get_connection_params().items() if k != "cursor_factory"}
+    with psycopg.connect(**params) as other:
+        yield other
+        other.rollback()
+
+
+def reconcile_within(seconds: float, left: Sequence[firing.Duty] | None = None) -> Any:
+    started = time.monotonic()
+    left = firing.reconcile(registry.names(), left)
+    assert time.monotonic() - started < seconds
+    return left
+
+
+@pytest.mark.parametrize("change", ["write", "stop", "plan"])
+def test_a_row_that_somebody_holds_delays_nothing_but_itself(
+    work: JobType, somebody: psycopg.Connection[Any], change: str
+) -> None:
+    schedule(name="held", cron="@hourly")(work)
+    schedule(name="gone", cron="@hourly")(work)
+    assert reconcile_within(5) == []
+    work.schedules.clear()
+    if change != "stop":
+        schedule(name="held", cron="@daily" if change == "write" else "@hourly")(work)
+    if change == "plan":
+        Schedule.objects.filter(name="held").update(broken="by what has passed")
+    schedule(name="new", cron="@hourly")(work)
+    somebody.execute("SELECT FROM durable_schedule WHERE name = 'held' FOR UPDATE")
+    before = Schedule.objects.get(name="held")
+
+    left = reconcile_within(1)
+    assert len(left) == 1
+    left = reconcile_within(1, left)
+    assert len(left) == 1
+    assert Schedule.objects.filter(name="new", broken="").exists()
+    assert not Schedule.objects.get(name="gone").declared
+    after = Schedule.objects.get(name="held")
+    assert (after.cron, after.declared, after.broken) == (
+        before.cron, before.declared, before.broken
+    )  # fmt: skip
+
+    somebody.rollback()
+    assert reconcile_within(5, left) == []
+    held = Schedule.objects.get(name="held")
+    assert (held.cron, held.declared, held.broken) == {
+        "write": ("@daily", True, ""),
+        "stop": ("@hourly", False, "it is no longer declared in the code"),
+        "plan": ("@hourly", True, ""),
+    }[change]
+
+
+def test_a_row_that_somebody_is_just_making_delays_nothing_but_itself(
+    work: JobType, somebody: psycopg.Connection[Any]
+) -> None:
+    schedule(name="held", cron="@hourly")(work)
+    schedule(name="new", cron="@hourly")(work)
+    somebody.execute(
+        "INSERT INTO durable_schedule (job_name, name, cron, timezone)"
+        " VALUES ('scheduled.work', 'held', '@daily', 'UTC')"
+    )
+    left = reconcile_within(1)
+    assert [row[1] for row in rows()] == ["new"]
+    somebody.rollback()
+    assert reconcile_within(5, left) == []
+    assert [row[1] for row in rows()] == ["held", "new"]
+
+
+def test_a_worker_that_reconciles_is_not_waited_for(
+    work: JobType, somebody: psycopg.Connection[Any]
+) -> None:
+    """It may be frozen; the server ends its transaction then."""
+    limits: list[str] = []
+
+    def key(tenant: int = 0) -> str:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT current_setting('idle_in_transaction_session_timeout')")
+            limits.extend(cursor.fetchone())
+        return "key"
+
+    keyed = job(name="scheduled.keyed", concurrency_key=key)(lambda tenant=0: None)
+    schedule(name="new", cron="@hourly", run_on_create=True)(keyed)
+    namespace = store.enqueueing.LOCK_NAMESPACE + store.scheduling.LOCK_DECLARATIONS
+    somebody.execute("SELECT pg_advisory_xact_lock(%s, 0)", [namespace])
+    assert reconcile_within(1) is None
+    somebody.rollback()
+    assert reconcile_within(5) == []
+    assert limits == ["30s"]
+
+
+def test_a_look_waits_for_no_row_that_somebody_holds(
+    work: JobType, somebody: psycopg.Connection[Any]
+) -> None:
+    for name, broken in (("mended", NO_WORKER), ("due", ""), ("edited", "")):
+        Schedule.objects.create(job_name="scheduled.work", name=name, every=HOUR)
+        Schedule.objects.filter(name=name).update(broken=broken)
+    Schedule.objects.filter(name="edited").update(every=2 * HOUR)
+    Schedule.objects.create(job_name="nobody.knows", name="unknown", every=HOUR)
+    somebody.execute("SELECT FROM durable_schedule FOR UPDATE")
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL lock_timeout TO '1s'")
+        firing.mark_unknown()
+        # None of it can be had, so there is no use in looking again at once.
+        assert firing.run_due(registry.names()) is None
+    somebody.rollback()
+    firing.mark_unknown()
+    assert look() == 3
+    assert Schedule.objects.get(name="unknown").broken == NO_WORKER
+
+
+@pytest.mark.django_db
+def test_reconciling_takes_a_moment_and_goes_on_with_the_others(
+    work: JobType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firing, "TIME", 0.0)
+    for name in ("one", "two", "three"):
+        schedule(name=name, cron="@hourly")(work)
+    left: Any = None
+    for count in (1, 2, 3):
+        left = firing.reconcile(registry.names(), left)
+        assert (len(left), Schedule.objects.count()) == (3 - count, count)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_many_workers_that_start_at_once_make_one_row_of_a_declaration(work: JobType) -> None:
     schedule(every=HOUR, run_on_create=True)(work)
     barrier = Barrier(8)
 
     def start(_: int) -> None:
+        left: Sequence[firing.Duty] | None = None
         try:
             barrier.wait()
-            firing.reconcile(registry.names())
+            while left is None or left:
+                left = firing.reconcile(registry.names(), left)
         finally:
             connections.close_all()
 

@@ -1,0 +1,40 @@
+"""When a worker looks at its schedules again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from django_durable import firing
+from django_durable.worker.announcer import Announcer
+from django_durable.worker.claimtable import ClaimTable
+from django_durable.worker.options import WorkerOptions
+from django_durable.worker.runs import Runs
+from django_durable.worker.timekeeper import Timekeeper
+
+
+@pytest.fixture
+def keeper(monkeypatch: pytest.MonkeyPatch) -> Timekeeper:
+    """A timekeeper without a database."""
+    monkeypatch.setattr(firing, "reconcile", lambda names, left: [])
+    options = WorkerOptions("desk", maintenance=False)
+    return Timekeeper(options, Announcer(options, Runs(ClaimTable.create(1), 1)))
+
+
+def test_half_of_the_time_is_for_claims_while_there_is_much_to_catch_up_with(
+    keeper: Timekeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(names: Sequence[str], tell: Any) -> float:
+        time.sleep(0.05)
+        return 0
+
+    monkeypatch.setattr(firing, "run_due", look)
+    keeper.step()
+    left = keeper.next_at - time.monotonic()
+    assert keeper.behind
+    assert 0.03 < left < 0.2
+    keeper.step()
+    assert keeper.next_at - time.monotonic() <= left
