@@ -116,7 +116,7 @@ def _plan_broken(pk: int, _rows: Sequence[Schedule]) -> None:
 
 
 def _stop(pk: int, _rows: Sequence[Schedule]) -> None:
-    Schedule.objects.filter(pk=pk).update(declared=False, broken=NOT_DECLARED)
+    Schedule.objects.filter(pk=pk).update(declared=False, broken=NOT_DECLARED, retry_at=None)
 
 
 def _declare(declaration: schedules.Declaration, rows: Sequence[Schedule]) -> None:
@@ -165,7 +165,11 @@ def _show_refused(declaration: schedules.Declaration, row: Schedule | None, why:
                 Schedule.objects.bulk_create([row])
             # Seen as it is, or the next look would say what is wrong with no rule at all.
             Schedule.objects.filter(pk=row.pk).update(
-                declared=True, declaration="", broken=why, rule_seen=F("rule_hash")
+                declared=True,
+                declaration="",
+                broken=why,
+                retry_at=None,
+                rule_seen=F("rule_hash"),
             )
     except (OperationalError, InterfaceError):
         raise
@@ -205,6 +209,8 @@ def _plan_edited(names: Sequence[str]) -> int:
         store.end_if_idle_for(store.connection(), IDLE_FOR)
         edited = Schedule.objects.filter(job_name__in=names).exclude(rule_seen=F("rule_hash"))
         now = store.now(store.connection())
+        # What is new may wait for another try of its first run.
+        edited = edited.exclude(rule_seen=0, retry_at__gt=now)
         for row in edited.select_for_update(skip_locked=True, no_key=True)[:BATCH]:
             schedules.plan(row, now)
             planned += 1
@@ -267,7 +273,7 @@ def _fire_locked(db: BaseDatabaseWrapper, shares: Mapping[int, int]) -> list[Job
             return _fire_one_by_one(db, shares)
         (pk,) = shares
         logger.exception("The schedule %s cannot fire", pk)
-        store.break_schedule(db, pk, f"{type(error).__name__}: {error}")
+        store.break_schedule(db, pk, f"{type(error).__name__}: {error}", schedules.RETRY)
         return []
 
 
@@ -290,10 +296,8 @@ def _fire_together(db: BaseDatabaseWrapper, shares: Mapping[int, int]) -> list[J
     for pk, most in shares.items():
         try:
             verdicts[pk] = _judge(found[pk], most, until)
-        except (Exception, SystemExit) as error:
-            why = schedules.why_broken(error, db)
-            logger.exception("The schedule %s cannot fire", found[pk])
-            store.break_schedule(db, pk, why)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - told in `broken`
+            _break(db, found[pk], error)
         if time.monotonic() > until:
             break
     new = [tick for verdict in verdicts.values() for tick in verdict.ticks]
@@ -313,14 +317,38 @@ def _fire_together(db: BaseDatabaseWrapper, shares: Mapping[int, int]) -> list[J
     return made
 
 
+def _break(db: BaseDatabaseWrapper, row: Any, error: BaseException) -> None:
+    """Say why a row cannot fire, and once in the log; try it again if that may pass by itself."""
+    why = schedules.why_broken(error, db)
+    if why != row.broken:
+        logger.error("The schedule %s cannot fire", row, exc_info=error)
+    retry = schedules.RETRY if _is_right(row) and schedules.may_pass(error) else None
+    store.break_schedule(db, row.pk, why, retry)
+
+
+def _is_right(row: Any) -> bool:
+    """Tell whether a row says nothing wrong by itself, whatever users' code makes of it."""
+    try:
+        _checked_rule(row)
+        schedules.check_arguments(row)
+    except Exception:  # noqa: BLE001 - it has been told
+        return False
+    return True
+
+
+def _checked_rule(row: Any) -> ticks.Rule:
+    rule = schedules.rule_of(row)
+    if not can_be_read(row.next_run_at):
+        raise ValueError("next_run_at lies before year 1: edit the rule, and it is worked out anew")
+    return rule
+
+
 def _judge(row: Any, most: int, until: float) -> Verdict:
     """Decide over the due ticks of a row, so many at most; raises whatever is wrong with it.
 
     `until` is when no more jobs are made than one.
     """
-    rule = schedules.rule_of(row)
-    if not can_be_read(row.next_run_at):
-        raise ValueError("next_run_at lies before year 1: edit the rule, and it is worked out anew")
+    rule = _checked_rule(row)
     if not row.enabled:
         following = ticks.moved_on(rule, row.next_run_at, row.now)
         return Verdict([], [], ticks.Due([], following))

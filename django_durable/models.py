@@ -704,6 +704,8 @@ class Schedule(models.Model):
     )
     # Why it cannot fire; empty while it can.
     broken = models.TextField(_("broken"), default="", db_default="", editable=False)
+    # When it is tried again after an error that may pass by itself.
+    retry_at = MomentField(null=True, editable=False)
     skipped = models.PositiveIntegerField(
         _("skipped runs"), default=0, db_default=0, editable=False
     )
@@ -748,6 +750,11 @@ class Schedule(models.Model):
             ),
             models.Index(
                 fields=["job_name"], condition=~Q(broken=""), name="durable_schedule_broken_idx"
+            ),
+            models.Index(
+                fields=["retry_at"],
+                condition=Q(retry_at__isnull=False),
+                name="durable_schedule_retry_idx",
             ),
         ]
 

@@ -19,6 +19,7 @@ from django_durable.choices import CatchUp, Overlap
 from django_durable.conf import conf
 from django_durable.cron import Cron
 from django_durable.errortext import ErrorText
+from django_durable.exceptions import PayloadError
 from django_durable.fields import can_be_read
 from django_durable.jobtypes import Call, JobType, check_text, registry
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 # Why a schedule does not fire, where the reason may pass by itself.
 NO_WORKER = "no live worker knows the job type"
 NOT_DECLARED = "it is no longer declared in the code"
+# When to try again after an error that may pass by itself: so soon that the tick that has met it is
+# not missed.
+RETRY = timedelta(seconds=30)
 _NOTHING = timedelta(0)
 
 
@@ -322,13 +326,14 @@ def plan(row: Schedule, now: datetime | None = None) -> None:
     from django_durable.models import Schedule
 
     db = _connection(alias_of(row))
-    changed: dict[str, Any] = {"rule_seen": F("rule_hash")}
+    changed: dict[str, Any] = {"rule_seen": F("rule_hash"), "retry_at": None}
+    is_right = False
     try:
         now = store.now(db) if now is None else now
         rule = rule_of(row)
         changed["next_run_at"] = _planned(row, rule, now)
-        _check_arguments(row)
-        broken = ""
+        check_arguments(row)
+        is_right, broken = True, ""
         if row.run_on_create and row.enabled and row.rule_seen == 0:
             if registry.find(row.job_name) is None:
                 # A worker that knows the job type does it.
@@ -337,12 +342,15 @@ def plan(row: Schedule, now: datetime | None = None) -> None:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - told in `broken`
         # A wrong rule says it in a sentence.
         broken = why_broken(error, db).removeprefix("ValueError: ")
+        if is_right and now is not None and may_pass(error):
+            # The first run is still to be made: it is as new as before.
+            changed |= {"rule_seen": row.rule_seen, "retry_at": now + RETRY}
     if row.broken != NOT_DECLARED:
         changed["broken"] = broken
     Schedule.objects.using(db.alias).filter(pk=row.pk).update(**changed)
 
 
-def _check_arguments(row: Schedule) -> None:
+def check_arguments(row: Schedule) -> None:
     """Raise what a tick would for arguments that don't fit, if this process knows the job type."""
     job_type = registry.find(row.job_name)
     if job_type is not None:
@@ -354,6 +362,11 @@ def _check_arguments(row: Schedule) -> None:
 def _check_kinds(row: Schedule) -> None:
     if not isinstance(row.args, list) or not isinstance(row.kwargs, dict):
         raise TypeError("args must be a list and kwargs a dict that can be read")
+
+
+def may_pass(error: BaseException) -> bool:
+    """Tell whether an error may pass by itself, which a right rule with right arguments has met."""
+    return not isinstance(error, PayloadError)
 
 
 def why_broken(error: BaseException, db: BaseDatabaseWrapper) -> str:

@@ -1,10 +1,14 @@
 -- Is a rule new or changed, is a schedule broken, and when is the next one due? A few index seeks,
 -- however many schedules there are. One with a jitter is due that much before its nominal time:
--- the widest jitter bounds the walk.
+-- the widest jitter bounds the walk. What an error has stopped that may pass is left alone for a while.
 SELECT
     EXISTS (
         SELECT FROM durable_schedule
         WHERE job_name = ANY(%(names)s::text[]) AND rule_seen <> rule_hash
+            AND (
+                rule_seen <> 0 OR retry_at IS NULL
+                OR retry_at <= statement_timestamp() + %(offset)s::interval
+            )
     ),
     EXISTS (
         SELECT FROM durable_schedule WHERE job_name = ANY(%(names)s::text[]) AND broken <> ''
@@ -33,6 +37,16 @@ SELECT
                     AND
 -- include: schedule_due
                     <= statement_timestamp() + %(offset)s::interval
+                LIMIT 1
+            )
+            UNION ALL
+            (
+                SELECT GREATEST(LEAST(retry_at, '9999-12-30 00:00+00'), '0001-01-02 00:00+00')
+                FROM durable_schedule
+                WHERE
+                    retry_at IS NOT NULL AND
+-- include: schedule_is_due
+                ORDER BY retry_at
                 LIMIT 1
             )
         ) AS head

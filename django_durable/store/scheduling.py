@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -113,9 +113,14 @@ def _as_text(value: datetime | UUID) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def break_schedule(db: BaseDatabaseWrapper, schedule: int, why: str) -> None:
-    """Say why a schedule cannot fire; it is left alone until it is edited or workers restart."""
-    rows(db, "break_schedule", id=schedule, why=why.replace("\x00", "\ufffd"))
+def break_schedule(
+    db: BaseDatabaseWrapper, schedule: int, why: str, retry: timedelta | None
+) -> None:
+    """Say why a schedule cannot fire; it is left alone until then, or until somebody edits it.
+
+    With None as `retry` only an edit mends it, or a worker that starts.
+    """
+    rows(db, "break_schedule", id=schedule, why=why.replace("\x00", "\ufffd"), retry=retry)
 
 
 def mark_unknown_schedules(db: BaseDatabaseWrapper, why: str, lease: Any) -> None:

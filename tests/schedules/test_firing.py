@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
+from django.db.models import F
 
 from django_durable import UnknownJob, firing, job, store
 from django_durable.jobtypes import JobType, registry
@@ -707,6 +708,119 @@ def test_what_users_code_raises_for_a_schedule_stops_no_other(
         assert look() == 1
     assert nominal(other) == ["04 13:00:00"]
     assert Schedule.objects.get(name="bad").broken
+
+
+@pytest.fixture
+def passing() -> list[BaseException]:
+    """Errors that the key of `scheduled.keyed` raises, while there are any."""
+    errors: list[BaseException] = []
+
+    def key(tenant: int = 0) -> str:
+        if errors:
+            raise errors[0]
+        return f"tenant {tenant}"
+
+    job(name="scheduled.keyed", concurrency_key=key)(lambda tenant=0: None)
+    return errors
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "expected"),
+    [
+        ("skip", ["04 13:01:00"]),
+        ("one", ["04 13:01:00"]),
+        ("all", ["04 13:00:00", "04 13:00:30", "04 13:01:00"]),
+    ],
+)
+def test_a_schedule_that_a_passing_error_stops_is_tried_again(
+    passing: list[BaseException],
+    at: At,
+    caplog: pytest.LogCaptureFixture,
+    catch_up: str,
+    expected: list[str],
+) -> None:
+    at(2026, 5, 4, 12, 59, 50)
+    row = registry.get("scheduled.keyed").schedule(
+        "row", every=30 * SECOND, starts_at=moment(13), catch_up=catch_up
+    )
+    passing.append(ConnectionError("the cache did not answer"))
+    for second in (1, 20, 31, 32):
+        at(2026, 5, 4, 13, 0, second)
+        look()
+        assert "the cache did not answer" in reread(row).broken
+    assert len(caplog.records) == 1
+    passing.clear()
+    at(2026, 5, 4, 13, 0, 59)
+    assert look() == 0
+    assert reread(row).broken
+    at(2026, 5, 4, 13, 1, 5)
+    look()
+    assert nominal(row) == expected
+    assert (reread(row).broken, reread(row).retry_at) == ("", None)
+    assert look() == 0
+
+
+def test_one_failure_of_users_code_makes_no_tick_missed(
+    passing: list[BaseException], at: At
+) -> None:
+    at(2026, 5, 4, 12, 59)
+    kind = registry.get("scheduled.keyed")
+    row = kind.schedule("hourly", cron="@hourly", catch_up="skip")
+    passing.append(ConnectionError("the cache did not answer"))
+    at(2026, 5, 4, 13, 0, 1)
+    look()
+    passing.clear()
+    assert 29 < (firing.run_due(registry.names()) or 0) < 30
+    at(2026, 5, 4, 13, 0, 32)
+    assert look() == 1
+    assert (nominal(row), reread(row).broken) == (["04 13:00:00"], "")
+
+
+def test_a_first_run_that_a_passing_error_stops_is_made_later(
+    passing: list[BaseException], work: JobType, at: At
+) -> None:
+    at(2026, 5, 4, 12, 10)
+    passing.append(ConnectionError("the cache did not answer"))
+    kind = registry.get("scheduled.keyed")
+    row = kind.schedule("daily", cron="@daily", run_on_create=True)
+    assert "the cache did not answer" in row.broken
+    assert look() == 0
+    passing.clear()
+    at(2026, 5, 4, 12, 10, 20)
+    assert (look(), bool(reread(row).broken)) == (0, True)
+    at(2026, 5, 4, 12, 10, 32)
+    assert (look(), reread(row).broken) == (1, "")
+    assert reread(row).next_run_at == moment(0) + timedelta(days=1)
+    assert look() == 0
+
+
+@pytest.mark.parametrize("edit", [{"cron": "wrong"}, {"kwargs": {"unknown": 1}}])
+def test_what_only_an_edit_mends_is_not_tried_again(
+    passing: list[BaseException], at: At, edit: dict[str, Any]
+) -> None:
+    at(2026, 5, 4, 12, 59)
+    row = registry.get("scheduled.keyed").schedule("hourly", cron="@hourly")
+    # As if it had been planned before the code changed.
+    Schedule.objects.filter(pk=row.pk).update(**edit)
+    Schedule.objects.filter(pk=row.pk).update(rule_seen=F("rule_hash"))
+    at(2026, 5, 4, 13, 0, 1)
+    look()
+    assert reread(row).broken
+    assert (reread(row).retry_at, firing.run_due(registry.names())) == (None, None)
+
+
+def test_an_edit_of_what_waits_for_another_try_counts_at_once(
+    passing: list[BaseException], at: At
+) -> None:
+    at(2026, 5, 4, 12, 59)
+    row = registry.get("scheduled.keyed").schedule("hourly", cron="@hourly")
+    passing.append(ConnectionError("the cache did not answer"))
+    at(2026, 5, 4, 13, 0, 1)
+    look()
+    passing.clear()
+    Schedule.objects.update(kwargs={"tenant": 7})
+    assert look() == 1
+    assert (nominal(row), reread(row).broken) == (["04 13:00:00"], "")
 
 
 @pytest.mark.parametrize(

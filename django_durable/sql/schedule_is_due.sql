@@ -1,5 +1,5 @@
--- A schedule is due and can fire. A rule that has changed is planned first.
-broken = '' AND job_name = ANY(%(names)s::text[]) AND rule_seen = rule_hash
+-- A schedule of these job types is due. A rule that has changed is planned first.
+job_name = ANY(%(names)s::text[]) AND rule_seen = rule_hash
 AND next_run_at <= statement_timestamp() + %(offset)s::interval + (
 -- include: widest_jitter
 )
