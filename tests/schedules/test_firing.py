@@ -897,6 +897,15 @@ def test_a_schedule_without_jitter_is_not_taken_before_its_time(work: JobType, a
     assert due.id == jittered.pk
 
 
+def test_without_any_jitter_no_schedule_is_looked_at_before_its_time(work: JobType) -> None:
+    def widest() -> timedelta:
+        return store.base.rows(connection, "widest_jitter")[0][0]  # type: ignore[no-any-return]
+
+    assert widest() == timedelta(0)
+    work.schedule("jittered", cron="@daily", jitter=HOUR)
+    assert widest() == HOUR
+
+
 def test_schedules_say_so_while_no_live_worker_knows_their_job_type(work: JobType, at: At) -> None:
     at(2026, 5, 4, 12, 30)
     row = work.schedule("hourly", cron="@hourly")
