@@ -7,7 +7,8 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 from croniter import CroniterError, croniter
@@ -35,6 +36,8 @@ _NUMBERS = {**M_ALPHAS, **DOW_ALPHAS}
 # How many minutes, hours, days, months and weekdays there are.
 _SIZES = (60, 24, 31, 12, 7)
 _WEEKS = range(1, 6)
+# Days in which all that is named comes twice, a leap day of one weekday too, as ordinals.
+_CALENDAR = (date(2000, 1, 1).toordinal(), date(2060, 1, 1).toordinal())
 # In place of a day or a week of the month.
 _LAST = 0
 
@@ -73,11 +76,8 @@ class Cron:
 
     @property
     def shortest_interval(self) -> timedelta:
-        """Return the least time between two runs of one day or of two days in a row."""
-        pattern = _read(self.expression)
-        times = [60 * hour + minute for hour in pattern.hours for minute in pattern.minutes]
-        following = [*times[1:], times[0] + 24 * 60]
-        return min(b - a for a, b in zip(times, following, strict=True)) * MINUTE
+        """Return the least time between two runs, by a clock that nobody changes."""
+        return _read(self.expression).shortest_interval
 
     def next_after(self, moment: datetime) -> datetime:
         """Return the first run after the moment; raise ValueError for a naive one."""
@@ -141,6 +141,23 @@ class _Pattern:
     weekdays: frozenset[tuple[int, int]]
     both: bool
     elapsed: bool
+
+    @cached_property
+    def shortest_interval(self) -> timedelta:
+        """Return the least time between two of the times that are named."""
+        times = [60 * hour + minute for hour in self.hours for minute in self.minutes]
+        overnight = self._fewest_days() * DAY - (times[-1] - times[0]) * MINUTE
+        return min([overnight, *((b - a) * MINUTE for a, b in pairwise(times))])
+
+    def _fewest_days(self) -> int:
+        """Return how many days one of the days that are named comes after another at the least."""
+        fewest, last = _CALENDAR[1], -_CALENDAR[1]
+        for n in range(*_CALENDAR):
+            if self._names(date.fromordinal(n)):
+                fewest, last = min(fewest, n - last), n
+                if fewest == 1:
+                    break
+        return fewest
 
     def times_from(self, wall: datetime) -> Iterator[datetime]:
         """Yield the naive times that are named, in order, from the given one on."""
@@ -232,7 +249,8 @@ def _check(entry: str, size: int) -> None:
         )
     if found["low"]:
         low, high = (int(_NUMBERS.get(found[bound], found[bound])) for bound in ("low", "high"))
-        if low == high:
+        # Sunday is 7 and 0.
+        if low == high or (low, high, size) == (7, 0, 7):
             raise ValueError(f"{shown!r} in a cron expression is a range of one value")
         if low > high and found["step"]:
             raise ValueError(

@@ -74,10 +74,12 @@ class Rule:
                 raise ValueError(f"{name} is a timedelta, not {duration!r:.50}")
         if self.every is not None and not SHORTEST <= self.every <= LONGEST:
             raise ValueError(f"every is from 1 second to {LONGEST.days} days, not {self.every}")
-        interval = self.times(self.starts_at or _EPOCH).shortest_interval
-        if not _NOTHING <= self.reach < interval:
+        times = self.times(self.starts_at or _EPOCH)
+        # To find the interval out takes a while, the first time.
+        if self.jitter and not _NOTHING <= self.jitter < times.shortest_interval:
             raise ValueError(
-                f"jitter is from 0 on and shorter than the interval ({interval}), not {self.jitter}"
+                "jitter is from 0 on and shorter than the interval"
+                f" ({times.shortest_interval}), not {self.jitter}"
             )
 
     @property

@@ -76,6 +76,17 @@ class TestRule:
         with pytest.raises(ValueError, match="before starts_at"):
             Rule(every=MINUTE, starts_at=second, until=first)
 
+    @pytest.mark.parametrize(
+        ("expression", "most"),
+        [("0 0 1 * *", 28 * DAY), ("@yearly", 365 * DAY), ("0 9 * * 1-5", DAY)],
+    )
+    def test_jitter_goes_up_to_the_interval_of_the_calendar(
+        self, expression: str, most: timedelta
+    ) -> None:
+        Rule(cron=Cron(expression, "UTC"), jitter=most - SECOND)
+        with pytest.raises(ValueError, match="shorter than the interval"):
+            Rule(cron=Cron(expression, "UTC"), jitter=most)
+
     def test_one_single_run_is_a_rule(self) -> None:
         rule = Rule(every=DAY, starts_at=NOON, until=NOON)
         assert first_tick(rule, NOON - DAY) == NOON
