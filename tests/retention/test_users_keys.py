@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from django.apps import apps
-from django.contrib.auth.models import User
+from django.contrib import admin
+from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
 from django.db import connection, models
 from django.db.models import ProtectedError
@@ -40,7 +41,6 @@ def make_model() -> Iterator[MakeModel]:
         made.append(name.lower())
         with connection.schema_editor() as editor:
             editor.create_model(model)
-        # Django puts what belongs to a key off to the end; no table changes with events pending.
         return model
 
     yield make
@@ -200,3 +200,23 @@ def test_the_admin_says_what_a_key_does(make_model: MakeModel) -> None:
     assert answer.status_code == 200
     assert "Cannot delete" in answer.content.decode()
     assert Job.all_objects.filter(pk=other.pk).exists()
+
+
+def test_the_admin_deletes_no_rows_of_a_model_that_one_may_not_delete(
+    make_model: MakeModel,
+) -> None:
+    cascading = make_model(models.CASCADE)
+    user = User.objects.create_user("some", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=["view_job", "delete_job"]))
+    client = Client(raise_request_exception=False)
+    client.force_login(user)
+    (job,) = ended()
+    cascading.objects.create(job=job)
+    admin.site.register(cascading)
+    try:
+        url = reverse("admin:durable_job_changelist")
+        chosen = {"action": "delete_selected", "_selected_action": [str(job.pk)]}
+        assert client.post(url, {**chosen, "confirm": "yes"}).status_code == 403
+    finally:
+        admin.site.unregister(cascading)
+    assert cascading.objects.get().job == job
