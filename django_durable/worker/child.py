@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import select
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -63,6 +64,7 @@ class Child:
         self._told_live: int | None = None
         self._told_size = False
         self._remind_at = 0.0
+        self._recursion = sys.getrecursionlimit()
         # Interrupted runs that may still obey, and until when.
         self._interrupted: dict[Run, float] = {}
         self._leave_at: float | None = None
@@ -77,6 +79,7 @@ class Child:
             self._table.beat()
             answers.look()
             self._check_deadlines()
+            self._restore_recursion()
             self._check_loops()
             self._report()
             self._wait()
@@ -205,6 +208,11 @@ class Child:
             elif now >= until:
                 del self._interrupted[run]
                 self._runs.strand(run)
+
+    def _restore_recursion(self) -> None:
+        """Undo it when a job has made recursion shallower: all threads need the usual depth."""
+        if sys.getrecursionlimit() < self._recursion:
+            sys.setrecursionlimit(self._recursion)
 
     def _check_loops(self) -> None:
         """Die rather than go on without one of the threads; the supervisor does the rest."""

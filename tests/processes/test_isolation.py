@@ -72,6 +72,14 @@ def test_a_folder_that_is_gone_keeps_no_process_from_its_start(start, folder, qu
     worker.stop()
 
 
+def test_a_lower_limit_of_recursion_keeps_no_process_from_its_start(start, queue):
+    worker = start()
+    jobs.allow_little_recursion.using(queue_name=queue).enqueue().result(SOON)
+
+    assert jobs.isolated_async.using(queue_name=queue).enqueue(1).result(SOON)[:2] == [1, 1]
+    worker.stop()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_that_comes_before_the_server_of_processes_is_ready_costs_nothing(
     start, notes, folder, queue, number

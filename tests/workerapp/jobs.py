@@ -478,6 +478,12 @@ def throw_later(pauses: list[float]) -> str:
 
 
 @job
+def allow_little_recursion() -> None:
+    """Let no thread of the process call as deep as it needs to."""
+    sys.setrecursionlimit(40)
+
+
+@job
 def break_new_threads() -> None:
     """Let every thread that starts from now on end at once."""
     threading.settrace(_fail)
