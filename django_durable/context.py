@@ -229,14 +229,13 @@ class JobContext:
 
     async def asleep(self, name: str, until: timedelta | datetime) -> None:
         """Do what `sleep` does, from async code; steps that are under way end before a park."""
-        async with self.under_way.wait() as at_once:
-            begin = sync_to_async(waiting.begin_sleep)
-            left = await begin(self, name, until, may_park=at_once)
+        async with self.under_way.wait() as since:
+            left = await sync_to_async(waiting.begin_sleep)(self, name, until, since)
             if left is None:
                 return
             while left > self.MOMENT:
-                await self.under_way.no_step(left)
-                left = await sync_to_async(waiting.go_on_sleeping)(self, name)
+                since = await self.under_way.no_step(left)
+                left = await sync_to_async(waiting.go_on_sleeping)(self, name, since)
             await self.apause(left)
             await sync_to_async(waiting.end_sleep)(self, name)
 
@@ -260,12 +259,10 @@ class JobContext:
 
         While steps are under way it looks about every second, and parks once they have ended.
         """
-        async with self.under_way.wait() as at_once:
+        async with self.under_way.wait() as since:
             wait = await sync_to_async(waiting.begin_signal)(self, name, timeout, signal)
-            look = sync_to_async(waiting.look_for_signal)
-            while not await look(self, wait, may_park=at_once):
-                await self.under_way.no_step(self.MOMENT)
-                at_once = True
+            while not await sync_to_async(waiting.look_for_signal)(self, wait, since):
+                since = await self.under_way.no_step(self.MOMENT)
             return wait.answer()
 
     def gather(self, jobs: Iterable[Job], return_exceptions: bool = False) -> list[Any]:
@@ -284,12 +281,10 @@ class JobContext:
 
         While steps are under way it looks about every second, and parks once they have ended.
         """
-        async with self.under_way.wait() as at_once:
+        async with self.under_way.wait() as since:
             found = await sync_to_async(waiting.begin_gather)(self, awaited := list(jobs))
-            look = sync_to_async(waiting.look_for_ends)
-            while not await look(self, awaited, found, may_park=at_once):
-                await self.under_way.no_step(self.MOMENT)
-                at_once = True
+            while not await sync_to_async(waiting.look_for_ends)(self, awaited, found, since):
+                since = await self.under_way.no_step(self.MOMENT)
             return await sync_to_async(waiting.in_order)(
                 awaited, found, return_exceptions=return_exceptions
             )
@@ -512,13 +507,16 @@ class JobContext:
         """Return what counts the steps that an async run has under way."""
         return StepsUnderWay()
 
-    def has_company(self, own: int = 0, *, waits: bool = False) -> bool:
-        """Tell whether more steps are under way than so many, so that the run must not park.
+    def may_park(self, since: int | None, own: int = 0, *, beside_waits: bool = True) -> bool:
+        """Tell whether the run may park: no more than so many steps are under way.
 
-        Whoever takes the job next would do them at the same time. With `waits`, other waits count,
-        too: they are the ones to park.
+        Whoever takes the job next would do them at the same time. And nothing has begun or ended
+        `since`: the failure of another task, or the end of the function, would have to wait for
+        what the run parks for. A step that is to be tried again leaves parking to other waits.
         """
-        return self.under_way.count > own or (waits and self.under_way.waits > 0)
+        under_way = self.under_way
+        is_busy = under_way.count > own or (under_way.waits > 0 and not beside_waits)
+        return not is_busy and under_way.is_still(since)
 
     def refusal(self) -> DurableError:
         """Return the error of a plain verb that would have to park beside async steps."""

@@ -29,6 +29,7 @@ from django_durable.journal import Known
 from django_durable.revival import revive
 from django_durable.step_policy import inside_step, policy_of
 from django_durable.store import Checkpoint
+from django_durable.underway import AT_ONCE
 
 if TYPE_CHECKING:
     from django_durable.context import JobContext
@@ -65,7 +66,7 @@ class StepRun:
         self.undo: dict[str, Any] = {}
         # How many steps under way are this one, and whether it may park as soon as it fails.
         self.own = 0
-        self.may_park = True
+        self.since: int | None = AT_ONCE
 
     def enter(self) -> bool:
         """Reach the checkpoint; return whether it is recorded."""
@@ -146,16 +147,18 @@ class StepRun:
             tries=tries,
             delay=delay,
         )
-        may_park = self.may_park and not self.context.has_company(self.own, waits=True)
-        if may_park and delay > self.context.MOMENT:
+        if delay > self.context.MOMENT and self._may_park(self.since, self.own):
             self.context.park(checkpoint)
         self._keep(checkpoint, self.context.record(checkpoint))
 
-    def _go_on_waiting(self) -> None:
+    def _may_park(self, since: int | None, own: int = 0) -> bool:
+        return self.context.may_park(since, own, beside_waits=False)
+
+    def _go_on_waiting(self, since: int | None) -> None:
         """Park until the next try, unless others are under way or it is due."""
         known = self.known
         assert known is not None  # noqa: S101 - it waits
-        if self.pending_wait() > self.context.MOMENT and not self.context.has_company(waits=True):
+        if self.pending_wait() > self.context.MOMENT and self._may_park(since):
             self.context.park(
                 self._checkpoint(
                     StepStatus.PENDING,
@@ -216,7 +219,7 @@ class StepRun:
     async def arun(self) -> Any:
         """Do the step on the event loop; a plain function runs in a thread."""
         under_way = self.context.under_way
-        self.own, self.may_park = 1, under_way.is_main
+        self.own = 1
         with under_way.task():
             with under_way.one():
                 if await sync_to_async(self.enter)():
@@ -241,6 +244,7 @@ class StepRun:
         try:
             value = await self.aonce()
         except Exception as error:  # noqa: BLE001 - judged by `fail`
+            self.since = AT_ONCE if self.context.under_way.is_single else None
             await in_thread(self.fail)(error)
             return None
         faults.reach("after_step_record")
@@ -252,8 +256,8 @@ class StepRun:
 
     async def _await_next_try(self) -> None:
         while (left := self.pending_wait()) > self.context.MOMENT:
-            await self.context.under_way.alone(left)
-            await sync_to_async(self._go_on_waiting)()
+            since = await self.context.under_way.alone(left)
+            await sync_to_async(self._go_on_waiting)(since)
         await self.context.apause(left)
 
     async def _acall(self) -> Any:

@@ -13,6 +13,8 @@ from django_durable.exceptions import StopRun
 # loop: the failure of another branch has reached the function by then, or what it does next begun.
 REST = 0.02
 TURNS = 20
+# In place of what has happened so far: the run may park without a rest.
+AT_ONCE = -1
 
 
 class StepsUnderWay:
@@ -29,6 +31,8 @@ class StepsUnderWay:
         self._next_tries: dict[object, datetime] = {}
         # Goes up with whatever begins or ends.
         self._events = 0
+        # Whether a task other than that of the run has come to a verb.
+        self._has_branched = False
         self._none = asyncio.Event()
         self._none.set()
         self._alone = asyncio.Event()
@@ -47,6 +51,7 @@ class StepsUnderWay:
         What ends the run in it, ends the run's own task, too: that may wait for something else.
         """
         task = asyncio.current_task()
+        self._look_at(task)
         if task is None or task in self._tasks:
             yield
             return
@@ -61,28 +66,37 @@ class StepsUnderWay:
             self._tasks.discard(task)
 
     @asynccontextmanager
-    async def wait(self) -> AsyncIterator[bool]:
+    async def wait(self) -> AsyncIterator[int | None]:
         """Do as `task`, once tasks made together with this one have begun their steps.
 
-        Tells whether it is the function itself that waits, which may park the run at once. A branch
-        may do so when nothing has happened for a moment.
+        Gives what `is_still` takes: the function itself may park the run at once if it is alone.
         """
         with self.task():
             self._count(0, 1)
             try:
                 await asyncio.sleep(0)
-                yield self.is_main
+                yield AT_ONCE if self.is_single else None
             finally:
                 self._count(0, -1)
 
     @property
-    def is_main(self) -> bool:
-        """Tell whether the current task is that of the run, and no branch."""
-        return self._main is None or asyncio.current_task() is self._main
+    def is_single(self) -> bool:
+        """Tell whether the run has come to its verbs in one task only, this one."""
+        self._look_at(asyncio.current_task())
+        return not self._has_branched
+
+    def _look_at(self, task: asyncio.Task[object] | None) -> None:
+        if self._main is not None and task is not self._main:
+            self._has_branched = True
+
+    def is_still(self, since: int | None) -> bool:
+        """Tell whether nothing has begun or ended since a rest, so that the run may park."""
+        return since == AT_ONCE or since == self._events
 
     @contextmanager
     def one(self) -> Iterator[None]:
         """Count one more step."""
+        self._look_at(asyncio.current_task())
         self._count(1, 0)
         try:
             yield
@@ -110,25 +124,31 @@ class StepsUnderWay:
         """Return when the first of the steps that wait for their next try is due."""
         return min(list(self._next_tries.values()), default=None)
 
-    async def no_step(self, seconds: float) -> None:
-        """Wait until no step is under way and the run may park, for about so long at most."""
-        await self._quiet(self._none, seconds)
+    async def no_step(self, seconds: float) -> int | None:
+        """Wait until no step is under way and all rests, for so long at most.
 
-    async def alone(self, seconds: float) -> None:
-        """Wait until neither a step nor a wait is under way, for about so long at most."""
-        await self._quiet(self._alone, seconds)
+        Returns what `is_still` takes, None if that did not come.
+        """
+        return await self._rest(self._none, seconds)
 
-    async def _quiet(self, event: asyncio.Event, seconds: float) -> None:
+    async def alone(self, seconds: float) -> int | None:
+        """Do as `no_step`, until no other wait is under way either."""
+        return await self._rest(self._alone, seconds)
+
+    async def _rest(self, event: asyncio.Event, seconds: float) -> int | None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await event.wait()
-        while event.is_set() and not self.is_main:
-            before = self._events
-            await asyncio.sleep(REST)
-            for _ in range(TURNS):
-                await asyncio.sleep(0)
-            if self._events == before:
-                return
+                while True:
+                    await event.wait()
+                    if self.is_single:
+                        return AT_ONCE
+                    before = self._events
+                    await asyncio.sleep(REST)
+                    for _ in range(TURNS):
+                        await asyncio.sleep(0)
+                    if self._events == before:
+                        return before
+        return None
 
     async def end(self) -> None:
         """Cancel the steps that the run leaves behind, and wait until they have ended.

@@ -20,6 +20,7 @@ from django_durable.exceptions import (
 )
 from django_durable.journal import Known, check_name
 from django_durable.store import Checkpoint
+from django_durable.underway import AT_ONCE
 
 if TYPE_CHECKING:
     from django_durable.context import JobContext
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 
 
 def begin_sleep(
-    context: JobContext, name: str, until: timedelta | datetime, *, may_park: bool = True
+    context: JobContext, name: str, until: timedelta | datetime, since: int | None = AT_ONCE
 ) -> float | None:
     """Record when the sleep ends; return the seconds to wait in place, or None if it is over.
 
-    Parks the run if that is more than a moment, unless it may not or steps of it are under way.
+    Parks the run if that is more than a moment and nothing of it has happened `since`.
     """
     moment, delay = _checked(until)
     known = context.enter(StepKind.SLEEP, name)
@@ -45,7 +46,7 @@ def begin_sleep(
         _end_sleep(context, name, ordinal, moment)
         return None
     checkpoint = _sleeping(context, name, ordinal, moment, delay)
-    if may_park and left > context.MOMENT and not context.has_company():
+    if left > context.MOMENT and context.may_park(since):
         context.park(checkpoint)
     written = context.record(checkpoint)
     context.journal.keep(
@@ -54,12 +55,12 @@ def begin_sleep(
     return left
 
 
-def go_on_sleeping(context: JobContext, name: str) -> float:
-    """Return the seconds that are left of a sleep under way; park if no step is any more."""
+def go_on_sleeping(context: JobContext, name: str, since: int | None) -> float:
+    """Return the seconds that are left of a sleep under way; park as `begin_sleep` does."""
     known = context.journal.load()[(StepKind.SLEEP.value, name)]
     assert known.wake_at is not None  # noqa: S101 - recorded when it began
     left = (known.wake_at - context.clock()).total_seconds()
-    if left > context.MOMENT and not context.has_company():
+    if left > context.MOMENT and context.may_park(since):
         context.park(_sleeping(context, name, known.ordinal, known.wake_at))
     return left
 
@@ -146,20 +147,20 @@ def begin_signal(
     return SignalWait(name, wanted, checkpoint, known if known and known.is_final else None)
 
 
-def look_for_signal(context: JobContext, wait: SignalWait, *, may_park: bool = True) -> bool:
+def look_for_signal(context: JobContext, wait: SignalWait, since: int | None = AT_ONCE) -> bool:
     """Record what the wait has come to; return whether it is over.
 
-    If it is not the run is parked, unless it may not or steps of it are under way.
+    If it is not the run is parked, if nothing of it has happened `since`.
     """
     if wait.known is not None:
         return True
     try:
         try:
             with context.connected():
-                parked = _wait(context, wait, may_park=may_park)
+                parked = _wait(context, wait, since)
         except store.JobLocked:
             # By a signal that is not committed yet, say. This run waits for that, and no other.
-            parked = _wait(context, wait, may_park=may_park)
+            parked = _wait(context, wait, since)
     except Exception:
         # As in `try_park`: if all was stored and only the answer is lost, that is found.
         context.is_parked = False
@@ -179,12 +180,12 @@ def look_for_signal(context: JobContext, wait: SignalWait, *, may_park: bool = T
     return True
 
 
-def _wait(context: JobContext, wait: SignalWait, *, may_park: bool) -> bool:
+def _wait(context: JobContext, wait: SignalWait, since: int | None) -> bool:
     """Store what the wait has come to, in one commit, and tell whether that is a park."""
     with store.transaction():
         checkpoint = _decide(context, wait.checkpoint, wait.wanted)
         goes_on = checkpoint.status is StepStatus.PENDING
-        if goes_on and may_park and not context.has_company():
+        if goes_on and context.may_park(since):
             return context.try_park(checkpoint, signal=wait.wanted)
         if not goes_on or checkpoint.delay is not None:
             written = context.record(checkpoint)
@@ -239,14 +240,17 @@ def begin_gather(context: JobContext, jobs: Sequence[Job]) -> dict[UUID, Job]:
 
 
 def look_for_ends(
-    context: JobContext, jobs: Sequence[Job], ended: dict[UUID, Job], *, may_park: bool = True
+    context: JobContext,
+    jobs: Sequence[Job],
+    ended: dict[UUID, Job],
+    since: int | None = AT_ONCE,
 ) -> bool:
     """Return whether all jobs have ended.
 
-    If not the run is parked, unless it may not or steps of it are under way.
+    If not the run is parked, if nothing of it has happened `since`.
     """
     while waiting := [job.pk for job in jobs if job.pk not in ended]:
-        if not may_park or context.has_company():
+        if not context.may_park(since):
             context.raise_if_stopped()
             ended.update(_ended(waiting))
             return all(job in ended for job in waiting)

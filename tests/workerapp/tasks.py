@@ -442,13 +442,17 @@ async def end_beside_a_wait(context: JobContext, wait: str, how: str) -> Any:
 
     async def work() -> str:
         await asyncio.sleep(0.1)
-        if how == "failure":
+        if how in ("failure", "group"):
             raise PermanentFailure("no use")
         if how == "cancel":
             raise CancelJob("not needed")
         return "first"
 
     step = context.astep("work", work)
+    if how == "group":
+        async with asyncio.TaskGroup() as group:
+            group.create_task(step)
+            return await _wait_long(context, wait)
     if how == "return":
         left = asyncio.create_task(_wait_long(context, wait))
         await asyncio.sleep(0.005)
@@ -460,6 +464,19 @@ async def end_beside_a_wait(context: JobContext, wait: str, how: str) -> Any:
             task.cancel()
         return [task.result() for task in done]
     return await asyncio.gather(_wait_long(context, wait), step)
+
+
+@workflow(timeout=HOUR, max_attempts=1)
+async def fail_after_many_steps_beside_a_wait(context: JobContext, wait: str, _how: str) -> None:
+    """Fail in a branch that pauses between its steps, while another waits for an hour."""
+
+    async def work() -> None:
+        for number in range(20):
+            await context.astep(f"step-{number}", asyncio.sleep, 0)
+            await asyncio.sleep(0.005)
+        raise PermanentFailure("no use")
+
+    await asyncio.gather(_wait_long(context, wait), work())
 
 
 @step(max_attempts=3, backoff=Backoff(initial=timedelta(milliseconds=5), jitter=0.0))

@@ -144,23 +144,25 @@ def test_what_failed_runs_leave_behind_shares_one_connection(start: Any, queue: 
 
 
 @pytest.mark.parametrize("wait", ["sleep", "signal", "child"])
-@pytest.mark.parametrize("how", ["failure", "cancel", "race", "return"])
+@pytest.mark.parametrize("how", ["failure", "group", "often", "cancel", "race", "return"])
 def test_the_end_of_a_run_waits_for_no_wait_of_a_branch(
     start: Any, queue: str, wait: str, how: str
 ) -> None:
     worker = start("--concurrency", "4")
-    call = tasks.end_beside_a_wait.using(queue_name=queue)
+    often = tasks.fail_after_many_steps_beside_a_wait
+    call = (often if how == "often" else tasks.end_beside_a_wait).using(queue_name=queue)
     made = call.enqueue_many([((wait, how), {})] * 20)
     ended = wait_for_end(*made)
     worker.stop()
-    expected = {"failure": ("DEAD", None), "cancel": ("CANCELLED", None)}
-    expected["race"], expected["return"] = (
-        ("SUCCESSFUL", ["first"]),
-        ("SUCCESSFUL", ["first", False]),
-    )
-    assert [(job.status, job.return_value) for job in ended] == [expected[how]] * 20
+    dies = how in ("failure", "group", "often")
+    expected = {
+        "cancel": ("CANCELLED", None),
+        "race": ("SUCCESSFUL", ["first"]),
+        "return": ("SUCCESSFUL", ["first", False]),
+    }.get(how, ("DEAD", None))
+    assert [(job.status, job.return_value) for job in ended] == [expected] * 20
     reasons = {job.dead_letter.reason for job in ended if job.dead_letter is not None}
-    assert reasons == ({"permanent"} if how == "failure" else set())
+    assert reasons == ({"permanent"} if dies else set())
     assert "lost its claim" not in worker.log
 
 
