@@ -423,7 +423,7 @@ async def leave_a_reader() -> None:
     await asyncio.gather(fail(), read())
 
 
-@job(queue_name="nowhere")
+@job(queue_name="served-by-nobody")
 def never() -> None:
     """Be a child that no worker of a test serves."""
 
