@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -22,3 +24,10 @@ def in_thread(func: Callable[..., Any]) -> Callable[..., Any]:
             raise RuntimeError("the function raised StopIteration") from error
 
     return sync_to_async(call)
+
+
+async def until_done(call: asyncio.Future[Any]) -> None:
+    """Wait until a call in a thread has ended, also when cancelled meanwhile: it can't be."""
+    while not call.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(call)

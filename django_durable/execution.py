@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from django_durable.exceptions import (
     StopRun,
     checked_delay,
 )
+from django_durable.excursions import until_done
 from django_durable.groups import decisive
 from django_durable.jobtypes import JobType, Unset
 from django_durable.outcomes import Abandoned, Outcome, ParkedRun, Rejected
@@ -99,10 +99,7 @@ async def _leave_verbs(context: JobContext) -> None:
     if not context.has_begun:
         return
     # The verbs of a run take turns in one thread.
-    last = asyncio.ensure_future(sync_to_async(int)())
-    while not last.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.shield(last)
+    await until_done(asyncio.ensure_future(sync_to_async(int)()))
 
 
 def _prepare(context: JobContext) -> functools.partial[Any] | Rejected:

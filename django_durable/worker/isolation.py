@@ -108,7 +108,7 @@ def execute(run: Run, note: Callable[[Run, int, int], None]) -> Outcome:
         ours.close()
     if answer is not None:
         return outcome_from_tuple(payloads.decode(answer.decode()))
-    how = _how(process.exitcode)
+    how = processtree.ending_of(process.exitcode)
     return _died(run, how) if has_begun else _died(run, None, f"it {how} before it began")
 
 
@@ -177,10 +177,6 @@ def _receive(ours: Any, process: Any, killer: Killer) -> bytes | None:
     except (EOFError, OSError):
         pass
     return None
-
-
-def _how(code: int | None) -> str:
-    return f"was killed by signal {-code}" if code and code < 0 else f"ended with code {code}"
 
 
 def _died(run: Run, how: str | None, why_not: str = "") -> Outcome:

@@ -27,6 +27,11 @@ def _stat(pid: int | str) -> list[str]:
         return []
 
 
+def ending_of(code: int | None) -> str:
+    """Say how a process ended, by its exit code."""
+    return f"was killed by signal {-code}" if code and code < 0 else f"ended with code {code}"
+
+
 def start_of(pid: int) -> int:
     """Return when a process started, which tells it from a later one with its id; 0: unknown."""
     stat = _stat(pid)

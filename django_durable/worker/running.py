@@ -9,11 +9,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 
 from django_durable import execution
+from django_durable.excursions import until_done
 from django_durable.outcomes import Outcome
 from django_durable.worker import connections
 from django_durable.worker.loops import logger
@@ -304,9 +304,6 @@ class LoopRunner:
         threads[own] = shared
         if thread is None:
             return
-        cleaned = asyncio.get_running_loop().run_in_executor(thread, connections.drop)
-        while not cleaned.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.shield(cleaned)
+        await until_done(asyncio.get_running_loop().run_in_executor(thread, connections.drop))
         thread.shutdown(wait=False)
         shared.submit(connections.drop)

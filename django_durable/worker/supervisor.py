@@ -18,6 +18,7 @@ from django_durable.worker import answers
 from django_durable.worker.childprocess import ChildProcess, Place
 from django_durable.worker.listener import Listener
 from django_durable.worker.options import WorkerOptions
+from django_durable.worker.processtree import ending_of
 from django_durable.worker.reloading import Watcher
 from django_durable.worker.renewer import Renewer
 
@@ -151,8 +152,7 @@ class Supervisor:
             # It holds nothing, unless the answer to its last claim was lost.
             self._renewer.give_back(child.claimer)
         else:
-            code = child.process.returncode
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+            how = ending_of(child.process.returncode)
             logger.error("Child process %d %s", child.process.pid, how)
             child.take_over(held)
             self._renewer.child_died(child.claimer, f"its worker process {how}")
