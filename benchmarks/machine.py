@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,8 +25,11 @@ SETTINGS = (
 )
 
 
-def describe(db: Connection) -> dict[str, str]:
-    """Return the machine, the versions and the server's settings that matter, by name."""
+def describe(db: Connection, also: Iterable[str] = ()) -> dict[str, str]:
+    """Return the machine, the versions and the server's settings that matter, by name.
+
+    `also` names settings of this run alone.
+    """
     facts = {
         "CPU": f"{_cpu_model()}, {os.cpu_count()} cores",
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB",
@@ -37,7 +41,7 @@ def describe(db: Connection) -> dict[str, str]:
         "django_durable": version("django-durable-jobs"),
         "PostgreSQL": _setting(db, "server_version"),
     }
-    facts |= {name: _setting(db, name) for name in SETTINGS}
+    facts |= {name: _setting(db, name) for name in (*SETTINGS, *also)}
     return facts
 
 

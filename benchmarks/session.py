@@ -52,7 +52,7 @@ def run(server: Server, asked: argparse.Namespace, command: str) -> int:
     rounds = asked.rounds or (1 if asked.quick else 3)
     bench = Bench(databases, limits, asked.quick, rounds, asked.peers)
     with databases.connect("postgres") as db:
-        facts = machine.describe(db)
+        facts = machine.describe(db, [name for name, _value in asked.settings])
     for name, value in facts.items():
         print(f"{name}: {value}", file=sys.stderr)
     session = Session(bench)

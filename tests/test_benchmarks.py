@@ -74,6 +74,19 @@ def test_unknown_names_are_refused_before_anything_starts() -> None:
     assert "no peer is called nobody" in done.stderr
 
 
+def test_settings_of_the_server_are_named_beside_the_figures(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    slower = ("--set", "commit_delay=150", "--set", "commit_siblings=0")
+    done = run("--quick", *slower, "--markdown", str(page), "enqueue")
+    assert done.returncode == 0, done.stderr
+    made_by = page.read_text().splitlines()[-1]
+    assert f"{' '.join(slower)} enqueue` on:" in made_by
+    assert "commit_delay 150; commit_siblings 0." in made_by
+    done = run("--set", "commit_delay")
+    assert done.returncode == 2
+    assert "'commit_delay' is no NAME=VALUE" in done.stderr
+
+
 def test_each_peer_has_pinned_requirements_and_a_program() -> None:
     folder = ROOT / "benchmarks" / "peers"
     requirements = {path.stem.removeprefix("requirements-"): path for path in folder.glob("*.txt")}

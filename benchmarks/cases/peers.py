@@ -22,8 +22,9 @@ POLL_SECONDS = 0.25
 class Peer:
     """Say how to watch a peer's drain: what is left, its last id, and its window after an id.
 
-    Or a moment, for a peer whose ids don't ascend. `workflows` says how it runs them, if it does,
-    and `children` how it runs those that a parent awaits.
+    Or a moment, for a peer whose ids don't ascend. `by_default` says what its drain is called with
+    the settings that it has by default, where that is measured, too; `workflows` how it runs them,
+    if it does, and `children` how it runs those that a parent awaits.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Peer:
     is_left: LiteralString
     last_id: LiteralString
     window: LiteralString
+    by_default: str = ""
     workflows: str = ""
     children: str = ""
 
@@ -44,8 +46,8 @@ ABSURD = Peer(
     "SELECT clock_timestamp()",
     "SELECT count(*) FILTER (WHERE state = 'completed'), extract(epoch FROM"
     " max(completed_at) - min(started_at))::float FROM absurd.r_jobs WHERE created_at > %s",
-    "8 clients, batch_size 32",
-    "of 4 clients, batch_size 10, poll_interval 0.05",
+    workflows="8 clients, batch_size 32",
+    children="of 4 clients, batch_size 10, poll_interval 0.05",
 )
 PEERS = {
     peer.name: peer
@@ -70,6 +72,7 @@ PEERS = {
             " max(created) FILTER (WHERE status = 'successful')"
             " - min(created) FILTER (WHERE status = 'picked')"
             ")::float FROM pgqueuer_log WHERE job_id > %s",
+            by_default="its default batch_size",
         ),
         ABSURD,
     )
@@ -120,6 +123,13 @@ class PeerRun:
             lambda: many / self.seconds("enqueue-many", many, runs=many),
             "claim+complete",
         )
+        if peer.by_default:
+            yield bench.compare(
+                case,
+                f"{self.title}: drain of {many:,}: {peer.by_default}",
+                lambda: many / self.seconds("enqueue-many", many, many, "work-by-default"),
+                "claim+complete",
+            )
         if peer.workflows:
             yield from self._workflows(case)
 
@@ -163,12 +173,12 @@ class PeerRun:
             raise WorkerFailed(f"{self._peer.title} {verb}: {done.stderr[-2000:]}")
         return float(done.stdout) if counts else 0.0
 
-    def seconds(self, verb: str, count: int, runs: int = 1) -> float:
+    def seconds(self, verb: str, count: int, runs: int = 1, work: str = "work") -> float:
         """Let its worker run dry, then give it all in one commit, and read the window of `runs`."""
         self._start_afresh()
         with (
             self._bench.databases.connect(self._database) as db,
-            subprocess.Popen(self._command("work"), stderr=subprocess.DEVNULL) as worker,
+            subprocess.Popen(self._command(work), stderr=subprocess.DEVNULL) as worker,
         ):
             try:
                 self._call(verb, WARM_UP)

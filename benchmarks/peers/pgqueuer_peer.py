@@ -1,6 +1,6 @@
 """PgQueuer at its best: asyncpg, uvloop, batches of 200; run by the interpreter of its environment.
 
-usage: pgqueuer_peer.py install|enqueue|enqueue-many|work URL [COUNT]
+usage: pgqueuer_peer.py install|enqueue|enqueue-many|work|work-by-default URL [COUNT]
 
 Its tables are logged ones, as it makes them when nothing else is asked for.
 """
@@ -43,7 +43,7 @@ async def enqueue_many(queries: Queries, count: int) -> None:
     print(count / (time.perf_counter() - started))
 
 
-async def work(connection: asyncpg.Connection) -> None:
+async def work(connection: asyncpg.Connection, **settings: int) -> None:
     """Run a worker until SIGTERM."""
     worker = PgQueuer.from_asyncpg_connection(connection)
 
@@ -52,7 +52,7 @@ async def work(connection: asyncpg.Connection) -> None:
         """Do nothing."""
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.shutdown.set)
-    await worker.run(batch_size=BATCH)
+    await worker.run(**settings)
 
 
 async def main(verb: str, url: str, count: int) -> None:
@@ -60,6 +60,9 @@ async def main(verb: str, url: str, count: int) -> None:
     connection = await asyncpg.connect(url)
     try:
         if verb == "work":
+            await work(connection, batch_size=BATCH)
+            return
+        if verb == "work-by-default":
             await work(connection)
             return
         verbs = {"install": install, "enqueue": enqueue, "enqueue-many": enqueue_many}
