@@ -87,6 +87,8 @@ class JobContext:
         self.right: Right = (claim.id, claim.epoch)
         self.lease = lease
         self.started = time.monotonic()
+        # When the claim was last known to stand.
+        self._sure_at = self.started
         self._timeout = timeout
         self._record = record
         self._lend = lend
@@ -389,7 +391,22 @@ class JobContext:
     def enter(self, kind: StepKind, name: str) -> Known | None:
         """Reach a checkpoint; return what is recorded of it."""
         self.guard()
-        return self.journal.enter(kind, name)
+        known = self.journal.enter(kind, name)
+        if known is None or not known.is_final:
+            self.make_sure()
+        return known
+
+    def make_sure(self) -> None:
+        """End a run that is to end; ask the database if the claim may have been lost unnoticed.
+
+        For if the process was frozen meanwhile, another may have taken the job and recorded what
+        this run is about to do. Renewals leave a lease half its time, so that within this much of
+        the last answer nobody can have.
+        """
+        self.raise_if_stopped()
+        if (now := time.monotonic()) - self._sure_at > self.lease.total_seconds() / 2:
+            self.check_cancelled()
+            self._sure_at = now
 
     @contextmanager
     def connected(self) -> Iterator[None]:
@@ -415,10 +432,12 @@ class JobContext:
         write = self._record
         if write is None or store.connection().in_atomic_block:
             write = _record_here
+        now = time.monotonic()
         written = write(checkpoints)
         if not written.stands:
             self.stop(ClaimLost("another claim has taken the job"))
             self.raise_if_stopped()
+        self._sure_at = now
         self._tell_recorded(checkpoints)
         if written.cancel_requested:
             # What was just earned is kept; the next verb learns of the cancel.

@@ -208,6 +208,7 @@ class StepRun:
             return self.recorded()
         while True:
             self.context.pause(self.pending_wait())
+            self.context.make_sure()
             try:
                 value = self.once()
             except Exception as error:  # noqa: BLE001 - judged by `fail`
@@ -232,7 +233,7 @@ class StepRun:
                     with under_way.one():
                         under_way.plan(self, None)
                         # What was parking the run at this moment has done so, or it waits for this.
-                        await sync_to_async(self.context.raise_if_stopped)()
+                        await sync_to_async(self.context.make_sure)()
                         found = await self._atry()
                         self._plan_next_try()
             finally:

@@ -171,6 +171,29 @@ def step_slowly(context: JobContext, folder: str) -> list[Any]:
 
 
 @workflow(timeout=HOUR)
+def hold_between_steps(context: JobContext, folder: str) -> None:
+    """Do two steps, and between them wait in the first run until the test says go."""
+    notes = Notes(folder)
+    context.step("before", len, "a")
+    if not notes.read("between"):
+        notes.add("between")
+        notes.wait_to_go("between")
+    context.step("after", notes.add, "after")
+
+
+@workflow(timeout=HOUR)
+async def ahold_between_steps(context: JobContext, folder: str) -> None:
+    """Do what `hold_between_steps` does, from async code."""
+    notes = Notes(folder)
+    await context.astep("before", len, "a")
+    if not notes.read("between"):
+        notes.add("between")
+        while not notes.may_go("between"):  # noqa: ASYNC110 - files tell
+            await asyncio.sleep(0.01)
+    await context.astep("after", notes.add, "after")
+
+
+@workflow(timeout=HOUR)
 def step_often(context: JobContext, count: int) -> int:
     """Do so many steps that do nothing."""
     return sum(context.step(f"step-{number}", len, "a") for number in range(count))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from itertools import cycle, islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from django.db import connection
 from django_durable.models import Job
 from tests.processes.harness import fresh, wait_for, wait_for_end
 from tests.workerapp import tasks
+from tests.workerapp.notes import Notes
 
 POINTS = ["before_step_record", "record_checkpoint", "after_step_record", "COMMIT", "COMMITTED"]
 
@@ -124,6 +126,31 @@ def test_a_worker_frozen_in_a_plain_step_cannot_record_it_after_another_has(
     assert ended.return_value == [by_other, by_other]
     assert len(notes.read("last")) == 1
     assert dict(ended.steps.values_list("name", "value")) == {"hold": by_other, "last": by_other}
+
+
+@pytest.mark.parametrize("workflow", [tasks.hold_between_steps, tasks.ahold_between_steps])
+def test_a_worker_frozen_between_steps_calls_none_that_another_has_recorded(
+    start: Any, notes: Any, folder: str, queue: str, workflow: Any
+) -> None:
+    count = 5
+    folders = [Path(folder) / str(number) for number in range(count)]
+    for own in folders:
+        own.mkdir()
+    made = workflow.using(queue_name=queue).enqueue_many([([str(own)], {}) for own in folders])
+    all_notes = [Notes(own) for own in folders]
+    frozen = start("--lease", "2s")
+    for each in all_notes:
+        wait_for("the wait between the steps", lambda each=each: each.read("between"))
+    frozen.send_all(signal.SIGSTOP)
+    other = start("--lease", "2s")
+    wait_for_end(*made)
+    for each in all_notes:
+        each.let_go("between")
+    frozen.send_all(signal.SIGCONT)
+    frozen.wait_for_line("lost")
+    frozen.stop()
+    other.stop()
+    assert [len(each.read("after")) for each in all_notes] == [1] * count
 
 
 def test_a_worker_whose_claim_lapsed_but_that_nobody_took_records_its_step(
