@@ -18,6 +18,7 @@ from asgiref.sync import sync_to_async
 
 from django_durable import births, faults, notifications, payloads, signals, store, waiting
 from django_durable.choices import JobStatus, StepKind, StepStatus
+from django_durable.conf import conf
 from django_durable.current import current
 from django_durable.exceptions import (
     CancelRequested,
@@ -75,7 +76,7 @@ class JobContext:
         claim: Claim,
         job_type: JobType,
         timeout: timedelta | None,
-        lease: timedelta = timedelta(seconds=30),
+        lease: timedelta | None = None,
         record: Recording | None = None,
         lend: Lending | None = None,
         recorded: Iterable[tuple[Any, ...]] | None = None,
@@ -85,7 +86,7 @@ class JobContext:
         self.job_type = job_type
         self.options = job_type.options
         self.right: Right = (claim.id, claim.epoch)
-        self.lease = lease
+        self.lease = lease or conf.lease
         self.started = time.monotonic()
         # When the claim was last known to stand.
         self._sure_at = self.started

@@ -8,7 +8,6 @@ from functools import cache
 from itertools import groupby
 from typing import Any, overload
 
-from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.base import ModelState
 
@@ -222,7 +221,7 @@ def enqueue_many(call: Call, calls: Iterable[Sequence[Any]]) -> EnqueuedJobs:
     parts = [one_call(call, entry) for entry in calls]
     template = Template(call)
     db = store.connection()
-    with transaction.atomic(using=db.alias):
+    with store.atomic(db):
         if template.is_streamable and all(own is call for own, _args, _kwargs in parts):
             entries = _stream(db, template, parts)
         else:

@@ -64,8 +64,7 @@ def reconcile(names: Collection[str], left: Sequence[Duty] | None = None) -> Seq
     """
     db = store.connection()
     held: list[Duty] = []
-    with store.transaction():
-        store.end_if_idle_for(db, IDLE_FOR)
+    with store.transaction(IDLE_FOR):
         store.wait_for_locks(db, WAIT)
         if not store.own_declarations(db):
             return left
@@ -205,8 +204,7 @@ def _plan_edited(names: Sequence[str]) -> int:
     """
     planned = 0
     until = time.monotonic() + TIME
-    with store.transaction():
-        store.end_if_idle_for(store.connection(), IDLE_FOR)
+    with store.transaction(IDLE_FOR):
         edited = Schedule.objects.filter(job_name__in=names).exclude(rule_seen=F("rule_hash"))
         now = store.now(store.connection())
         # What is new may wait for another try of its first run.
@@ -235,8 +233,7 @@ def fire(names: Sequence[str], tell: Tell = send_enqueued, limit: int = BATCH) -
     one by one; it is broken then, and stops no other.
     """
     db = store.connection()
-    with store.transaction():
-        store.end_if_idle_for(db, IDLE_FOR)
+    with store.transaction(IDLE_FOR):
         locked = store.lock_due_schedules(db, names, limit)
         made = _fire_locked(db, _shares(locked)) if locked else []
     queues = sorted({job.queue_name for job in made})

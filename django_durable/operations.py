@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
-from django.db import connections, transaction
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import ProtectedError
 
@@ -237,7 +237,7 @@ def replay_all(letters: DeadLetterQuerySet, *, rate: str | None = None, by: str 
 def delete_jobs(jobs: JobQuerySet) -> tuple[int, dict[str, int]]:
     """Delete whole trees that have ended and that no live job has awaited; see `Job.delete`."""
     db = _connection(jobs.db)
-    with transaction.atomic(using=db.alias):
+    with store.atomic(db):
         ids = list(jobs.values_list("pk", flat=True))
         others: dict[str, int] = {}
 
@@ -297,7 +297,7 @@ def limit_queue(name: str, alias: str | None = None, **limits: int | str | None)
 def drain_workers(workers: Sequence[UUID], alias: str | None = None) -> list[UUID]:
     """Ask workers to stop; see `Worker.drain`. Return those that had not been asked before."""
     db = _connection(alias)
-    with transaction.atomic(using=db.alias):
+    with store.atomic(db):
         found = Worker.objects.using(db.alias).filter(pk__in=workers, draining=False)
         # In one order, so that two who ask the same of many don't wait for each other.
         asked = list(found.order_by("pk").select_for_update().values_list("pk", flat=True))

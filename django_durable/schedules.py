@@ -428,7 +428,7 @@ def switch(row: Schedule, *, on: bool) -> bool:
 
     db = _connection(alias_of(row))
     stored = Schedule.objects.using(db.alias).filter(pk=row.pk)
-    with transaction.atomic(using=db.alias):
+    with store.atomic(db):
         locked = stored.select_for_update(no_key=True).get()
         changed: bool = locked.enabled != on
         if changed:
@@ -458,7 +458,7 @@ def run_now(row: Schedule) -> Job:
 
     db = _connection(alias_of(row))
     stored = Schedule.objects.using(db.alias).filter(pk=row.pk)
-    with transaction.atomic(using=db.alias):
+    with store.atomic(db):
         locked = stored.select_for_update(no_key=True).get()
         # A statement of its own, since the lock may have been waited for.
         asked = Job.all_objects.using(db.alias).filter(pk=locked.asked_job)

@@ -301,7 +301,6 @@ class AtomicStepRun(StepRun):
             raise
 
     def _inside(self) -> Any:
-        store.end_if_idle_for(store.connection(), self.context.lease)
         return self.succeed(self.call())
 
     async def aonce(self) -> Any:
@@ -310,10 +309,13 @@ class AtomicStepRun(StepRun):
 
 
 def in_transaction(context: JobContext, body: Callable[[], T]) -> T:
-    """Return what the body does in a transaction, which is begun anew after a deadlock."""
+    """Return what the body does in a transaction, which is begun anew after a deadlock.
+
+    The server ends it when no statement comes for as long as a lease.
+    """
     for rerun in range(MOST_RERUNS):
         try:
-            with store.transaction():
+            with store.transaction(context.lease):
                 return body()
         except OperationalError as error:
             code = getattr(error.__cause__, "sqlstate", None)

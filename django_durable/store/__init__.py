@@ -34,8 +34,9 @@ renewal and a rescue wait for no lock.
 """
 
 from django_durable.store.base import (
+    atomic,
     connection,
-    end_if_idle_for,
+    end_idle_transactions_after,
     is_held,
     is_usable,
     now,
@@ -121,7 +122,8 @@ from django_durable.store.workers import (
 )
 
 __all__ = [
-    "end_if_idle_for",
+    "atomic",
+    "end_idle_transactions_after",
     "now",
     "pipeline",
     "transaction",

@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from importlib import resources
 from typing import Any, TypeVar
@@ -270,9 +270,32 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def atomic(db: BaseDatabaseWrapper) -> transaction.Atomic:
-    """Open a transaction on the connection, or a savepoint in the caller's."""
-    return transaction.atomic(using=db.alias)
+# For how long a transaction of ours may be without a statement, in a process of a worker.
+_idle_limit: timedelta | None = None
+
+
+def end_idle_transactions_after(duration: timedelta) -> None:
+    """Let the server end transactions of this process's verbs that have no statement for so long.
+
+    A process that is frozen in the middle of one, or whose machine has vanished, would keep its
+    locks, and with them others from taking over its jobs, and even from ending their own.
+    """
+    global _idle_limit
+    _idle_limit = duration
+
+
+@contextmanager
+def atomic(db: BaseDatabaseWrapper, idle: timedelta | None = None) -> Iterator[None]:
+    """Open a transaction on the connection, or a savepoint in the caller's.
+
+    The server ends a transaction that has no statement for as long as `idle`, or in a worker for
+    a lease.
+    """
+    limit = None if db.in_atomic_block else idle or _idle_limit
+    with transaction.atomic(using=db.alias):
+        if limit is not None:
+            rows(db, "end_if_idle", milliseconds=str(max(int(limit.total_seconds() * 1000), 1)))
+        yield
 
 
 class LateWaiter(Exception):  # noqa: N818 - it is no error
@@ -353,14 +376,9 @@ def wake_waiters(
     return {row[1] for row in rows(db, "wake", waiters=list(waiters))}
 
 
-def open_transaction() -> transaction.Atomic:
-    """Open a transaction on this thread's connection for several verbs."""
-    return atomic(connection())
-
-
-def end_if_idle_for(db: BaseDatabaseWrapper, duration: timedelta) -> None:
-    """Let the server end the open transaction when no statement comes for so long."""
-    rows(db, "end_if_idle", milliseconds=str(max(int(duration.total_seconds() * 1000), 1)))
+def open_transaction(idle: timedelta | None = None) -> AbstractContextManager[None]:
+    """Open a transaction as `atomic` does on this thread's connection, for several verbs."""
+    return atomic(connection(), idle)
 
 
 def wait_for_locks(db: BaseDatabaseWrapper, duration: timedelta) -> None:

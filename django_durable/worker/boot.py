@@ -33,6 +33,7 @@ def main() -> None:
     open_standard_streams()
     faulthandler.register(signal.SIGQUIT)
     django.setup()
+    from django_durable import store
     from django_durable.conf import conf
     from django_durable.discovery import autodiscover
     from django_durable.logs import set_up_logging
@@ -50,6 +51,7 @@ def main() -> None:
     os.environ[PATH_VARIABLE] = json.dumps(sys.path)
     set_up_logging(options)
     notice_dead_peers()
+    store.end_idle_transactions_after(options.lease_duration)
     limit_waits(options.database_timeout)
     autodiscover()
     faults.arm_from_environment()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections import Counter
 
 import pytest
@@ -111,6 +112,29 @@ def test_a_workflow_killed_at_a_point_does_again_only_what_was_not_recorded(
     # The window of a plain step lies between its function's end and its record.
     assert len(notes.read("called")) == 1 + (lost if point == "before_step_record" else 0)
     assert history(ended) == ["step", "sleep"]
+
+
+# Statements inside of transactions with locks: of a run's, and of the recorder's.
+HELD = ["start_awaits", "park", "end_awaits"]
+
+
+@pytest.mark.parametrize("point", HELD)
+def test_a_worker_frozen_in_a_transaction_holds_nobody_up_for_longer_than_its_lease(
+    start, notes, folder, queue, point
+):
+    tree = tasks.tree.using(queue_name=queue, max_attempts=3).enqueue(2, 2)
+    queues = ("--queue-name", f"{queue},default", "--lease", "2s")
+    frozen = start(*queues, FREEZE_AT=point, FREEZE_NOTES=folder)
+    wait_for("the freeze", lambda: notes.read("frozen"))
+    other = start(*queues).wait_until_ready()
+    since = time.monotonic()
+    (ended,) = wait_for_end(tree, patience=30)
+    took = time.monotonic() - since
+    frozen.send_all(signal.SIGCONT)
+    frozen.stop()
+    other.stop()
+    assert (ended.status, ended.return_value) == (Job.Status.SUCCESSFUL, 0 + 1 + 4 + 9)
+    assert took < 15
 
 
 def history(job: Job) -> list[str]:

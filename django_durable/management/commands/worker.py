@@ -12,7 +12,7 @@ import django
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
 
-from django_durable import __version__, inspection
+from django_durable import __version__, inspection, store
 from django_durable.conf import conf
 from django_durable.discovery import autodiscover
 from django_durable.durations import format_duration
@@ -55,6 +55,7 @@ class Command(BaseCommand):
         options = read_flags(flags)
         set_up_logging(options)
         notice_dead_peers()
+        store.end_idle_transactions_after(options.lease_duration)
         version = wait_for_database()
         if not flags["skip_checks"]:
             self.check(display_num_errors=False)
