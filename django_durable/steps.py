@@ -294,28 +294,22 @@ class AtomicStepRun(StepRun):
         """Call the function and record its value in one transaction, anew after a deadlock."""
         known = self.known
         try:
-            return in_transaction(self.context, self._inside)
+            return in_transaction(self.context, super().once, self.context.lease)
         except Exception:
             # What was noted as recorded has been rolled back.
             self.known = known
             raise
-
-    def _inside(self) -> Any:
-        return self.succeed(self.call())
 
     async def aonce(self) -> Any:
         """Do what `once` does, from async code."""
         return await in_thread(self.once)()
 
 
-def in_transaction(context: JobContext, body: Callable[[], T]) -> T:
-    """Return what the body does in a transaction, which is begun anew after a deadlock.
-
-    The server ends it when no statement comes for as long as a lease.
-    """
+def in_transaction(context: JobContext, body: Callable[[], T], idle: timedelta | None = None) -> T:
+    """Return what the body does in a transaction, which is begun anew after a deadlock."""
     for rerun in range(MOST_RERUNS):
         try:
-            with store.transaction(context.lease):
+            with store.transaction(idle):
                 return body()
         except OperationalError as error:
             code = getattr(error.__cause__, "sqlstate", None)

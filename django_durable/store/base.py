@@ -289,9 +289,9 @@ def atomic(db: BaseDatabaseWrapper, idle: timedelta | None = None) -> Iterator[N
     """Open a transaction on the connection, or a savepoint in the caller's.
 
     The server ends a transaction that has no statement for as long as `idle`, or in a worker for
-    a lease.
+    a lease. A savepoint with `idle` sets it for the caller's.
     """
-    limit = None if db.in_atomic_block else idle or _idle_limit
+    limit = idle or (None if db.in_atomic_block else _idle_limit)
     with transaction.atomic(using=db.alias):
         if limit is not None:
             rows(db, "end_if_idle", milliseconds=str(max(int(limit.total_seconds() * 1000), 1)))
