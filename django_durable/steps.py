@@ -23,7 +23,7 @@ from django_durable.exceptions import (
     RejectJob,
     RetryJob,
 )
-from django_durable.excursions import in_thread
+from django_durable.excursions import Uncancelled
 from django_durable.groups import decisive
 from django_durable.journal import Known
 from django_durable.revival import revive
@@ -91,10 +91,15 @@ class StepRun:
         """Call the function once."""
         self._begin()
         func = self.func
-        if inspect.iscoroutinefunction(func):
+        if self.is_async:
             func = async_to_sync(self._in_time)
         with inside_step():
             return func(*self.args, **self.kwargs)
+
+    @property
+    def is_async(self) -> bool:
+        """Tell whether the function is async."""
+        return inspect.iscoroutinefunction(self.func)
 
     def succeed(self, value: Any) -> Any:
         """Record the value; return it as a replay would."""
@@ -197,10 +202,14 @@ class StepRun:
         """Call the function and record its value."""
         return self.succeed(self.call())
 
-    async def aonce(self) -> Any:
-        """Do what `once` does on the event loop."""
-        value = await self._acall()
-        return await sync_to_async(self.succeed)(value)
+    async def aonce(self, block: Uncancelled) -> Any:
+        """Do what `once` does, from async code; what a function has returned is recorded."""
+        if not self.is_async:
+            return await block.call(self.once)
+        self._begin()
+        with inside_step():
+            value = await self._in_time(*self.args, **self.kwargs)
+        return await block.finish(self.succeed, value)
 
     def run(self) -> Any:
         """Do the step in this thread."""
@@ -241,13 +250,19 @@ class StepRun:
             return found[0]
 
     async def _atry(self) -> tuple[Any] | None:
-        """Try the step; return its value, in a tuple, or None if it is to be tried again."""
-        try:
-            value = await self.aonce()
-        except Exception as error:  # noqa: BLE001 - judged by `fail`
-            self.since = AT_ONCE if self.context.under_way.is_single else None
-            await in_thread(self.fail)(error)
-            return None
+        """Try the step; return its value, in a tuple, or None if it is to be tried again.
+
+        What the function has come to is recorded also if the task is cancelled meanwhile.
+        """
+        with Uncancelled() as block:
+            try:
+                value = await self.aonce(block)
+            except Exception as error:  # noqa: BLE001 - judged by `fail`
+                # A park would keep the cancellation from whoever waits for it.
+                at_once = self.context.under_way.is_single and block.cancellation is None
+                self.since = AT_ONCE if at_once else None
+                await block.finish(self.fail, error)
+                return None
         faults.reach("after_step_record")
         return (value,)
 
@@ -260,13 +275,6 @@ class StepRun:
             since = await self.context.under_way.alone(left)
             await sync_to_async(self._go_on_waiting)(since)
         await self.context.apause(left)
-
-    async def _acall(self) -> Any:
-        self._begin()
-        with inside_step():
-            if not inspect.iscoroutinefunction(self.func):
-                return await in_thread(self.func)(*self.args, **self.kwargs)
-            return await self._in_time(*self.args, **self.kwargs)
 
     async def _in_time(self, *args: Any, **kwargs: Any) -> Any:
         """Call the async function, and cancel it when its time is over."""
@@ -300,9 +308,9 @@ class AtomicStepRun(StepRun):
             self.known = known
             raise
 
-    async def aonce(self) -> Any:
+    async def aonce(self, block: Uncancelled) -> Any:
         """Do what `once` does, from async code."""
-        return await in_thread(self.once)()
+        return await block.call(self.once)
 
 
 def in_transaction(context: JobContext, body: Callable[[], T], idle: timedelta | None = None) -> T:

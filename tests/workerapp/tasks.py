@@ -334,6 +334,41 @@ async def hold_in_a_thread(context: JobContext, folder: str, label: str) -> str:
     return held
 
 
+def _refund(value: str, folder: str) -> None:
+    Notes(folder).add("refund", value=value)
+
+
+@step(compensate=_refund)
+def _charge(folder: str) -> str:
+    return _hold(folder, "charge")
+
+
+@step(compensate=_refund)
+async def _acharge(folder: str) -> str:
+    await asyncio.to_thread(Notes(folder).wait_to_go, "async")
+    Notes(folder).add("charged")
+    return "charge"
+
+
+@workflow(timeout=HOUR, max_attempts=1)
+async def charge_beside_another_branch(context: JobContext, folder: str, kind: str) -> None:
+    """Do a step that its undo job takes back, and tell when the run is cancelled.
+
+    Its function is plain, or async and ends while a plain one holds the thread of the run.
+    """
+
+    async def other() -> None:
+        try:
+            await asyncio.sleep(HOUR.total_seconds())
+        finally:
+            Notes(folder).add("told")
+
+    steps = [context.astep("charge", _charge if kind == "plain" else _acharge, folder)]
+    if kind == "async":
+        steps.insert(0, context.astep("hold", _hold, folder, "charge"))
+    await asyncio.gather(*steps, other())
+
+
 @workflow(timeout=timedelta(seconds=3), max_attempts=1)
 async def async_quick(context: JobContext) -> int:
     """Do a step of async code, and one of a plain function."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from django_durable.models import Job
 from tests.processes.harness import fresh, wait_for, wait_for_end
 from tests.workerapp import tasks
 
@@ -26,3 +29,25 @@ def test_a_cancel_during_an_atomic_step_keeps_the_step_and_ends_the_run_after_it
         ("before", "pay"), "succeeded"
     )
     assert not notes.read("after")
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_step_that_ends_after_the_cancel_of_an_async_run_is_recorded_and_taken_back(
+    start: Any, notes: Any, folder: str, queue: str, kind: str
+) -> None:
+    job = tasks.charge_beside_another_branch.using(queue_name=queue).enqueue(folder, kind)
+    worker = start()
+    wait_for("the thread", lambda: notes.read("hold"))
+    if kind == "async":
+        notes.let_go("async")
+        wait_for("its end", lambda: notes.read("charged"))
+    assert job.cancel("enough") == "requested"
+    wait_for("the cancellation", lambda: notes.read("told"))
+    notes.let_go("charge")
+    (ended,) = wait_for_end(job)
+    assert (ended.status, ended.cancel_reason) == ("CANCELLED", "enough")
+    assert ended.steps.get(name="charge").status == "succeeded"
+    (undone,) = wait_for_end(Job.objects.get(metadata__undo=str(job.pk)))
+    worker.stop()
+    assert undone.status == "SUCCESSFUL"
+    assert [note["value"] for note in notes.read("refund")] == ["charge"]
