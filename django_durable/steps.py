@@ -6,7 +6,8 @@ import asyncio
 import functools
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -62,7 +63,8 @@ class StepRun:
         self.kwargs = kwargs
         self.policy = policy_of(func)
         self.known: Known | None = None
-        self.started = 0.0
+        # How long the function took when it was last called, in seconds.
+        self.took = 0.0
         self.undo: dict[str, Any] = {}
         # How many steps under way are this one, and whether it may park as soon as it fails.
         self.own = 0
@@ -89,11 +91,11 @@ class StepRun:
 
     def call(self) -> Any:
         """Call the function once."""
-        self._begin()
+        self._note_call()
         func = self.func
         if self.is_async:
             func = async_to_sync(self._in_time)
-        with inside_step():
+        with self._calling():
             return func(*self.args, **self.kwargs)
 
     @property
@@ -104,7 +106,7 @@ class StepRun:
     def succeed(self, value: Any) -> Any:
         """Record the value; return it as a replay would."""
         limit = self.policy.timeout
-        if limit is not None and time.monotonic() - self.started > limit.total_seconds():
+        if limit is not None and self.took > limit.total_seconds():
             raise _overrun(limit)
         text = payloads.encode(
             value, where=f"the value of step {self.name!r}", limit=conf.max_payload
@@ -113,14 +115,23 @@ class StepRun:
         self._write(StepStatus.SUCCEEDED, value=text, **self.undo)
         return payloads.decode(text)
 
-    def _begin(self) -> None:
+    def _note_call(self) -> None:
         """Note what would take the step back, before it is done: not all can be stored."""
         if self.policy.compensate is not None and not self.undo:
             call = payloads.encode(
                 (list(self.args), self.kwargs), where=f"the call of step {self.name!r}", limit=None
             )
             self.undo = {"undo_name": self.policy.name, "undo_call": call}
-        self.started = time.monotonic()
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        """Be around the function alone: what waits for the thread, before and after, takes none."""
+        started = time.monotonic()
+        try:
+            with inside_step():
+                yield
+        finally:
+            self.took = time.monotonic() - started
 
     def fail(self, error: Exception) -> None:
         """Record what the error means and return, if the step is to be tried again; else raise."""
@@ -175,10 +186,9 @@ class StepRun:
 
     def _checkpoint(self, status: StepStatus, **values: Any) -> Checkpoint:
         ordinal = self.known.ordinal if self.known else self.context.journal.next_ordinal()
-        took = time.monotonic() - self.started if self.started else 0.0
         values.setdefault("tries", self.known.tries if self.known else 0)
         return Checkpoint(
-            self.context.right, self.kind, self.name, ordinal, status, took=took, **values
+            self.context.right, self.kind, self.name, ordinal, status, took=self.took, **values
         )
 
     def _write(self, status: StepStatus, **values: Any) -> None:
@@ -206,8 +216,8 @@ class StepRun:
         """Do what `once` does, from async code; what a function has returned is recorded."""
         if not self.is_async:
             return await block.call(self.once)
-        self._begin()
-        with inside_step():
+        self._note_call()
+        with self._calling():
             value = await self._in_time(*self.args, **self.kwargs)
         return await block.finish(self.succeed, value)
 

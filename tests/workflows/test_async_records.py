@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
 
 from django_durable import JobContext, PermanentFailure, step, workflow
+from django_durable.models import Job
 from tests.workflows.driving import AT_ONCE, FlakyError, checkpoints, fresh, go, go_one, value_of
 
 pytestmark = pytest.mark.django_db
@@ -281,3 +284,32 @@ def test_what_a_step_awaits_by_async_to_sync_is_cancelled_with_it(verb: str) -> 
     job = flow.enqueue()
     go(flow)
     assert (seen, checkpoints(job)) == (["cancelled"], [])
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_steps_own_timeout_does_not_count_the_wait_for_the_thread(kind: str) -> None:
+    calls: list[str] = []
+    limit = timedelta(seconds=1)
+
+    @step(timeout=limit, max_attempts=3, backoff=AT_ONCE)
+    def quick() -> None:
+        calls.append("quick")
+
+    @step(timeout=limit, max_attempts=3, backoff=AT_ONCE)
+    async def aquick() -> None:
+        calls.append("quick")
+
+    @workflow
+    async def flow(context: JobContext) -> None:
+        await asyncio.gather(
+            context.astep("hold", time.sleep, 1.2),
+            context.astep("quick", quick if kind == "plain" else aquick),
+        )
+
+    job: Job = flow.enqueue()
+    go(flow)
+    assert fresh(job).status == "SUCCESSFUL"
+    assert calls == ["quick"]
+    found = job.steps.get(name="quick")
+    assert found.finished_at is not None
+    assert found.finished_at - found.started_at < limit
