@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import builtins
+import re
 from importlib import import_module
 from inspect import getattr_static
 
 from django_durable import exceptions
 from django_durable.exceptions import PermanentFailure
 
+_COUNT = re.compile(r" \(\d+ sub-exceptions?\)\Z")
+
 
 def revive(error_class: str, message: str) -> Exception:
     """Return an exception of the recorded class with the recorded message, which is permanent.
 
     Its own constructor is not called, so that nothing but the class is taken from the record; a
-    class that can't be found, or is no exception, becomes `PermanentFailure`.
+    class that can't be found, or is no exception, becomes `PermanentFailure`. The members of a
+    group are not recorded: it has one, a `PermanentFailure` with the recorded message.
     """
     kind = _find(error_class)
     if kind is None:
@@ -35,6 +39,10 @@ def _made(kind: type[Exception], message: str) -> Exception:
         # It would decide anew, from what is not recorded. The rest is the class itself.
         named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
         kind = type(kind.__name__, (kind,), {**named, "retryable": False})
+    if issubclass(kind, ExceptionGroup):
+        # Its text is its message with the number of its members, which it counts itself.
+        own = _COUNT.sub("", message)
+        return ExceptionGroup.__new__(kind, own, [PermanentFailure(message)])
     error = kind.__new__(kind)
     error.args = (message,)
     vars(error)["message"] = message

@@ -68,6 +68,13 @@ class PickyError(Exception):
         return f"code {self.code}"
 
 
+class PickyGroup(ExceptionGroup[Exception]):
+    """Be a group that can't be made from a text and its members."""
+
+    def __new__(cls, errors: list[Exception]) -> PickyGroup:
+        return super().__new__(cls, "no use", errors)
+
+
 class Colour(enum.Enum):
     """Be some values of an importable class."""
 
@@ -257,6 +264,33 @@ def test_an_error_that_needs_more_than_a_text_comes_back_as_its_class_and_perman
     go(flow)
     assert value_of(job) == "done"
     assert seen == ["PickyError False", "PickyError False"]
+
+
+@pytest.mark.parametrize("kind", [ExceptionGroup, PickyGroup])
+def test_a_permanent_group_comes_back_as_its_class_with_a_member_that_tells(kind: Any) -> None:
+    seen: list[Any] = []
+    errors = [ValueError("bad"), KeyError("worse")]
+
+    def fail() -> None:
+        raise kind(errors) if kind is PickyGroup else kind("no use", errors)
+
+    @workflow(backoff=AT_ONCE, give_up_on=ValueError)
+    def flow(context: JobContext) -> str:
+        try:
+            context.step("fail", fail)
+        except ExceptionGroup as caught:
+            (member,) = caught.exceptions
+            seen.append((type(caught), caught.message, repr(member), context.is_retryable(caught)))
+        if context.attempt == 1:
+            raise RetryJob("again")
+        return "went on"
+
+    job = flow.enqueue()
+    go(flow)
+    assert value_of(job) == "went on"
+    assert (
+        seen == [(kind, "no use", repr(PermanentFailure("no use (2 sub-exceptions)")), False)] * 2
+    )
 
 
 def test_an_error_whose_class_is_gone_comes_back_as_a_permanent_failure() -> None:
