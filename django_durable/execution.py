@@ -28,7 +28,7 @@ from django_durable.exceptions import (
     StopRun,
     checked_delay,
 )
-from django_durable.excursions import until_done
+from django_durable.excursions import in_thread, until_done
 from django_durable.groups import decisive
 from django_durable.jobtypes import JobType, Unset
 from django_durable.outcomes import Abandoned, Outcome, ParkedRun, Rejected
@@ -54,8 +54,8 @@ def execute(context: JobContext) -> Outcome:
     """Run a plain function in this thread and say what it came to; raises nothing."""
     try:
         call = _prepare(context)
-        if isinstance(call, Rejected):
-            return call
+        if not _is_accepted(context):
+            return _rejected(context)
         if not context.options.takes_context:
             return _succeeded(context, call())
         with context.running():
@@ -71,8 +71,8 @@ async def aexecute(context: JobContext) -> Outcome:
     """
     try:
         call = _prepare(context)
-        if isinstance(call, Rejected):
-            return call
+        if context.options.accept is not None and not await in_thread(_is_accepted)(context):
+            return _rejected(context)
         if not context.options.takes_context:
             return _succeeded(context, await call())
         with context.running():
@@ -102,20 +102,27 @@ async def _leave_verbs(context: JobContext) -> None:
     await until_done(asyncio.ensure_future(sync_to_async(int)()))
 
 
-def _prepare(context: JobContext) -> functools.partial[Any] | Rejected:
+def _prepare(context: JobContext) -> functools.partial[Any]:
     faults.reach("after_claim")
     claim, options = context.claim, context.options
     args = payloads.decode(claim.args) if claim.args != "[]" else []
     kwargs = payloads.decode(claim.kwargs) if claim.kwargs != "{}" else {}
     if not (isinstance(args, list) and isinstance(kwargs, dict)):
         raise PayloadDecodeError("the arguments are no list and dict")
-    if options.accept is not None and not options.accept(context.job):
-        return Rejected(context.right, rejection_delay(claim), "its accept said no")
     if UNDO in claim.metadata:
         return functools.partial(undo, context)
     if options.takes_context:
         return functools.partial(context.job_type.func, context, *args, **kwargs)
     return functools.partial(context.job_type.func, *args, **kwargs)
+
+
+def _is_accepted(context: JobContext) -> bool:
+    accept = context.options.accept
+    return accept is None or bool(accept(context.job))
+
+
+def _rejected(context: JobContext) -> Rejected:
+    return Rejected(context.right, rejection_delay(context.claim), "its accept said no")
 
 
 def _succeeded(context: JobContext, value: Any) -> Outcome:

@@ -297,6 +297,19 @@ def test_accept_is_asked_with_the_job_before_the_attempt_starts() -> None:
     assert asked == [(stored.pk, [1], 1, {"tenant": "7"})]
 
 
+@pytest.mark.parametrize("welcome", [True, False])
+def test_accept_of_an_async_job_may_ask_the_database(welcome: bool) -> None:
+    @job(accept=lambda stored: Job.objects.filter(pk=stored.pk).exists() is welcome)
+    async def work() -> str:
+        return "done"
+
+    ran = run(work.enqueue())
+
+    assert (ran.return_value, ran.attempt, ran.rejections) == (
+        ("done", 1, 0) if welcome else (None, 0, 1)
+    )
+
+
 def test_a_job_that_is_not_accepted_is_rejected() -> None:
     @job(accept=lambda stored: False)
     def work() -> None:
