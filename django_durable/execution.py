@@ -75,6 +75,9 @@ async def aexecute(context: JobContext) -> Outcome:
             return _rejected(context)
         if not context.options.takes_context:
             return _succeeded(context, await call())
+        if not context.journal.is_at_hand:
+            # Here, since on the loop nobody may ask the database, be it for `context.logger`.
+            await sync_to_async(context.journal.load)()
         with context.running():
             context.under_way.begin()
             try:

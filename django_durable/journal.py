@@ -57,6 +57,11 @@ class Journal:
         self._reached_last = 0
         self._missed = False
 
+    @property
+    def is_at_hand(self) -> bool:
+        """Tell whether the checkpoints are known without asking the database."""
+        return self._known is not None or self._recorded is not None
+
     def load(self) -> Mapping[tuple[str, str], Known]:
         """Return the checkpoints; they are read once, unless they came with the claim."""
         with self._lock:

@@ -351,6 +351,8 @@ def _run(rehearsal: Rehearsal, job: Job) -> str | None:
 
 def _call(rehearsal: Rehearsal, job: Job) -> None:
     function, args, kwargs = rehearsal.job_type.func, job.args, job.kwargs
+    # Before anything asks for it on the event loop, where nobody may ask the database.
+    rehearsal.journal.load()
     if rehearsal.job_type.is_async:
         async_to_sync(_acall)(rehearsal, function, args, kwargs)
     else:

@@ -438,3 +438,21 @@ def test_of_two_steps_that_wait_for_their_next_try_the_first_one_due_wakes_the_r
     go(flow)
     assert value_of(job) == ["long", "short"]
     assert (fresh(job).attempt, len(tries)) == (1, 4)
+
+
+def test_the_logger_may_come_before_the_first_verb(caplog: pytest.LogCaptureFixture) -> None:
+    @workflow(backoff=AT_ONCE)
+    async def flow(context: JobContext) -> int:
+        context.logger.warning("begin %d", context.attempt)
+        value: int = await context.astep("double", double, 2)
+        if context.attempt == 1:
+            raise FlakyError
+        context.logger.warning("end %d", context.attempt)
+        return value
+
+    made = flow.enqueue()
+    go(flow)
+
+    assert value_of(made) == 4
+    # The second run replays the first as it begins.
+    assert [record.getMessage() for record in caplog.records] == ["begin 1", "end 2"]

@@ -144,7 +144,15 @@ async def does_more_than_verbs(context: JobContext) -> None:
     await asyncio.gather(context.await_for_signal("word"), branch())
 
 
+async def logs_first(context: JobContext) -> None:
+    """Log before any verb."""
+    context.logger.info("begin")
+    await context.astep("a", slow, "a")
+    await context.asleep("night", HOUR)
+
+
 UNCHANGED = [
+    logs_first,
     gathered,
     grouped,
     beside_a_signal,
