@@ -64,10 +64,11 @@ def execute(context: JobContext) -> Outcome:
         return judge(context, error)
 
 
-async def aexecute(context: JobContext) -> Outcome:
+async def aexecute(context: JobContext, patience: float | None = None) -> Outcome:
     """Run an async function on this loop and say what it came to; raises nothing.
 
-    No step of it is under way any more then.
+    No step of it is under way any more then. What else it has left in its thread is waited for,
+    with `patience` so many seconds: for a process that ends then.
     """
     try:
         call = _prepare(context)
@@ -87,13 +88,13 @@ async def aexecute(context: JobContext) -> Outcome:
             # No branch that the run leaves behind comes to another verb.
             context.stop(StopRun("the run has ended"))
             await context.under_way.end()
-            await _leave_verbs(context)
+            await _leave_verbs(context, patience)
             return end()
     except BaseException as error:  # noqa: BLE001 - whatever a job raises is its outcome
         return judge(context, error)
 
 
-async def _leave_verbs(context: JobContext) -> None:
+async def _leave_verbs(context: JobContext, patience: float | None) -> None:
     """Wait until no verb of an async run is at work any more, also when cancelled meanwhile.
 
     One may be parking the run for a task that has been cancelled: only then is known whether the
@@ -102,7 +103,12 @@ async def _leave_verbs(context: JobContext) -> None:
     if not context.has_begun:
         return
     # The verbs of a run take turns in one thread.
-    await until_done(asyncio.ensure_future(sync_to_async(int)()))
+    left = asyncio.ensure_future(sync_to_async(int)())
+    if patience is not None:
+        await until_done(asyncio.ensure_future(asyncio.wait({left}, timeout=patience)))
+        if not context.is_parked:
+            return
+    await until_done(left)
 
 
 def _prepare(context: JobContext) -> functools.partial[Any]:

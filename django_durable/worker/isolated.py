@@ -6,13 +6,19 @@ import asyncio
 import multiprocessing
 import os
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django_durable.worker.processtree import keep_orphans, kill_tree
 from django_durable.worker.stopsignals import leave_stops_to_the_supervisor
 
+if TYPE_CHECKING:
+    from django_durable.outcomes import Outcome
+
 # What the process sends before it calls the function; what comes next is the outcome.
 BEGUN = b"begun"
+# So long, in seconds, an async run that has ended waits for what it has left in its thread: a verb
+# that parks it has begun to by then, and all else ends with the process.
+LEAVE_WITHIN = 0.5
 
 
 def run(worker: Any) -> None:
@@ -37,13 +43,20 @@ def run(worker: Any) -> None:
     timeout = execution.timeout_of(claim.options, job_type)
     context = JobContext(claim, job_type, timeout)
     worker.send_bytes(BEGUN)
+
+    def answer(outcome: Outcome) -> None:
+        text = payloads.encode(outcome_to_tuple(outcome), where="the outcome", limit=None)
+        worker.send_bytes(text.encode())
+        worker.close()
+
+    async def arun() -> None:
+        # Not after `asyncio.run`, which waits for what the function has left behind.
+        answer(await execution.aexecute(context, LEAVE_WITHIN))
+
     if context.is_async:
-        outcome = asyncio.run(execution.aexecute(context))
+        asyncio.run(arun())
     else:
-        outcome = execution.execute(context)
-    answer = payloads.encode(outcome_to_tuple(outcome), where="the outcome", limit=None)
-    worker.send_bytes(answer.encode())
-    worker.close()
+        answer(execution.execute(context))
 
 
 def _end_with_parent() -> None:

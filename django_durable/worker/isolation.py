@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from multiprocessing import forkserver, resource_tracker
@@ -28,6 +29,9 @@ from django_durable.worker.streams import empty_standard_streams
 
 # How long a process may take to end after its answer.
 LINGER = 2.0
+# So long, in seconds, before its timeout an attempt that has answered is ended for good: it is
+# recorded after that.
+BEFORE_DEADLINE = 0.2
 # What is said of the end of a process whose server is gone, which is not known; and how often to
 # look whether it has ended.
 SERVER_GONE = 255
@@ -95,7 +99,7 @@ def execute(run: Run, note: Callable[[Run, int, int], None]) -> Outcome:
     try:
         has_begun = _receive(ours, process, killer) == isolated.BEGUN
         answer = _receive(ours, process, killer) if has_begun else None
-        process.join(LINGER)
+        process.join(_patience(run))
         if killer.is_needed:
             # A thread or a process that the job has started keeps it; the job itself has ended.
             killer()
@@ -110,6 +114,13 @@ def execute(run: Run, note: Callable[[Run, int, int], None]) -> Outcome:
         return outcome_from_tuple(payloads.decode(answer.decode()))
     how = processtree.ending_of(process.exitcode)
     return _died(run, how) if has_begun else _died(run, None, f"it {how} before it began")
+
+
+def _patience(run: Run) -> float:
+    """Return how long a process may take to end after its answer, which is to count in time."""
+    if run.deadline is None:
+        return LINGER
+    return min(LINGER, max(run.deadline - time.monotonic() - BEFORE_DEADLINE, 0.0))
 
 
 def _start(killer: Killer, claim: bytes) -> tuple[Any, Any]:

@@ -165,5 +165,29 @@ def test_an_attempt_that_holds_its_interpreter_ends_with_its_child(start, notes,
     wait_for("their end", lambda: not any(map(is_alive, [note["pid"], note["child"]])))
 
 
+@pytest.mark.parametrize("what", ["task", "executor", "thread", "verbs' thread"])
+def test_what_async_code_leaves_behind_does_not_keep_its_end_from_the_record(start, queue, what):
+    worker = start()
+    job = jobs.isolated_leave.using(queue_name=queue).enqueue(what)
+
+    with worker.explained():
+        number, pid = job.result(SOON)
+
+    assert number == 7
+    assert outcomes([fresh(job)]) == {(Job.Status.SUCCESSFUL, 1, 0)}
+    wait_for("its end", lambda: not is_alive(pid))
+    worker.stop()
+
+
+def test_an_attempt_that_ends_just_before_its_timeout_is_recorded_in_time(start, folder, queue):
+    worker = start()
+    begin(folder, queue)
+
+    pid = jobs.isolated_leave_thread_late.using(queue_name=queue).enqueue().result(SOON)
+
+    assert not is_alive(pid)
+    worker.stop()
+
+
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

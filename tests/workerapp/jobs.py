@@ -681,6 +681,43 @@ def isolated_leave_thread(context: JobContext) -> int:
     return os.getpid()
 
 
+@job(**ISOLATED, timeout=timedelta(seconds=6), max_attempts=1)
+def isolated_leave_thread_late(context: JobContext) -> int:
+    """Do what `isolated_leave_thread` does, as late as it may."""
+    assert context.deadline is not None
+    time.sleep((context.deadline - timezone.now()).total_seconds() - 1)
+    pid: int = isolated_leave_thread.func(context)
+    return pid
+
+
+@job(**ISOLATED, timeout=None, max_attempts=1)
+async def isolated_leave(context: JobContext, what: str) -> list[Any]:
+    """Leave something behind that holds the loop, or keeps the process; return its id."""
+    number = await context.astep("number", _seven)
+    if what == "task":
+        left = asyncio.ensure_future(_never_end())
+        await asyncio.sleep(0)
+        assert not left.done()
+    elif what == "executor":
+        asyncio.get_running_loop().run_in_executor(None, time.sleep, 600)
+    else:
+        in_thread = what == "thread"
+        call = asyncio.to_thread(time.sleep, 600) if in_thread else sync_to_async(time.sleep)(600)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(call, 0.1)
+    return [number, os.getpid()]
+
+
+async def _seven() -> int:
+    return 7
+
+
+async def _never_end() -> None:
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(600)
+
+
 @job(**ISOLATED, timeout=timedelta(seconds=3), max_attempts=1)
 def isolated_overrun(context: JobContext, folder: str) -> None:
     """Start a process and wait for ever, in C code that holds the interpreter."""
