@@ -6,6 +6,7 @@ verb that is not recorded ends the rehearsal.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from django_durable.fields import Undecodable
 from django_durable.jobtypes import Call, JobType, registry
 from django_durable.journal import Known
 from django_durable.models import Job, Step
+from django_durable.relay import Relay
 from django_durable.store import Checkpoint, Claim, Written
 from django_durable.turns import Key, Turns
 from django_durable.waiting import results_of
@@ -56,8 +58,12 @@ class Finding:
 class Rehearsal(JobContext):
     """Answer verbs from what is recorded, and from nothing else.
 
-    Those of async code are answered in the order in which they were recorded.
+    Those of async code, and of plain code in threads beside it, are answered in the order in which
+    they were recorded.
     """
+
+    # What calls the plain functions of async code.
+    relay: Relay
 
     def __init__(self, claim: Claim, job_type: JobType, recorded: Sequence[Step]) -> None:
         super().__init__(claim, job_type, None)
@@ -88,12 +94,29 @@ class Rehearsal(JobContext):
     def enter(self, kind: StepKind, name: str) -> Known | None:
         """Return what is recorded, or end."""
         key = (kind.value, name)
-        known = self._reached.pop(key) if key in self._reached else self._reach(kind, name)
+        if key in self._reached:
+            return self._answer(key, self._reached.pop(key))
+        known = self._reach(kind, name)
+        if not self.turns.is_beside or (_is_answer(known) and key not in self.journal.load()):
+            return self._answer(key, known)
+        with self._turn_beside(_told(key), key):
+            return self._answer(key, known)
+
+    def _answer(self, key: Key, known: Known | None) -> Known | None:
         if not _is_answer(known):
             self._end(_told(key))
         self.turns.pass_by(key)
         self.order.append(key)
         return known
+
+    @contextmanager
+    def _turn_beside(self, text: str, *keys: Key) -> Iterator[None]:
+        """Wait, in a thread beside async verbs, until a plain one is to be answered."""
+        with self.turns.take_beside(self.relay.aside, text, keys) as is_given:
+            if not is_given:
+                self.stop(EndOfHistory())
+                self.raise_if_stopped()
+            yield
 
     def _reach(self, kind: StepKind, name: str) -> Known | None:
         known = super().enter(kind, name)
@@ -173,6 +196,9 @@ class Rehearsal(JobContext):
         """Return the results of ended jobs, or end."""
         self.guard()
         if not _have_ended(wanted := list(jobs)):
+            if self.turns.is_beside:
+                with self._turn_beside(WAIT_FOR_JOBS):
+                    raise AssertionError("unreachable")
             self._end(WAIT_FOR_JOBS)
         return results_of(wanted, return_exceptions=return_exceptions)
 
@@ -208,12 +234,13 @@ class Rehearsal(JobContext):
     async def arun(self, function: Coroutine[Any, Any, Any]) -> None:
         """Run an async function until it ends, or its history does."""
         try:
-            if not await self.turns.run(function):
+            if not await self.turns.run(function, lambda: self.relay.others.are_at_work):
                 self.ended_at += [ticket.text for ticket in self.turns.tickets]
         finally:
             # For the verbs that it may come to while it is cancelled.
             self.stop(EndOfHistory())
             await self.turns.end()
+            await asyncio.to_thread(self.relay.shutdown)
 
 
 def _is_answer(known: Known | None) -> bool:
@@ -354,7 +381,11 @@ def _call(rehearsal: Rehearsal, job: Job) -> None:
     # Before anything asks for it on the event loop, where nobody may ask the database.
     rehearsal.journal.load()
     if rehearsal.job_type.is_async:
-        async_to_sync(_acall)(rehearsal, function, args, kwargs)
+        rehearsal.relay = Relay()
+        try:
+            async_to_sync(_acall, force_new_loop=True)(rehearsal, function, args, kwargs)
+        finally:
+            rehearsal.relay.close()
     else:
         function(rehearsal, *args, **kwargs)
 
@@ -362,7 +393,8 @@ def _call(rehearsal: Rehearsal, job: Job) -> None:
 async def _acall(
     rehearsal: Rehearsal, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
 ) -> None:
-    await rehearsal.arun(function(rehearsal, *args, **kwargs))
+    with rehearsal.relay.serving():
+        await rehearsal.arun(function(rehearsal, *args, **kwargs))
 
 
 def _claim_of(job: Job) -> Claim:

@@ -7,8 +7,9 @@ What the code came to after an answer is seen only where the answers come as the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,8 @@ Key = tuple[str, str]
 ROUNDS = 20
 # So long, in seconds, what is next may take that waits for something else than a verb.
 PATIENCE = 0.1
+# So many times as long, if it may wait for a thread.
+MOST_WAITS = 50
 # Then the loop's clock is put forward by more and more seconds: by a day, in all.
 JUMPS = tuple(2**power for power in range(17))
 
@@ -37,7 +40,7 @@ class Ticket:
 
 
 class Turns:
-    """Give the verbs of one run their turns; for the thread of its event loop."""
+    """Give the verbs of one run their turns; for the thread of its event loop, if nothing else."""
 
     def __init__(self, history: Iterable[Key]) -> None:
         self._places = {key: place for place, key in enumerate(history)}
@@ -46,6 +49,42 @@ class Turns:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._news = asyncio.Event()
         self._skipped = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._is_over = False
+        self._are_at_work: Callable[[], bool] = lambda: False
+
+    @property
+    def is_beside(self) -> bool:
+        """Tell whether the caller is a thread beside that of the event loop; for all threads."""
+        return self._loop is not None and threading.get_ident() != self._thread
+
+    @contextmanager
+    def take_beside(
+        self, aside: Callable[[], AbstractContextManager[None]], text: str, keys: Sequence[Key] = ()
+    ) -> Iterator[bool]:
+        """Do as `take` in a thread beside that of the loop, which stands `aside` as it waits.
+
+        Gives False, and waits no more, when the run is over.
+        """
+        given, over = threading.Event(), asyncio.Event()
+
+        async def hold() -> None:
+            if not self._is_over:
+                async with self.take(text, keys):
+                    given.set()
+                    await over.wait()
+
+        assert self._loop is not None  # noqa: S101 - `is_beside` said so
+        held = asyncio.run_coroutine_threadsafe(hold(), self._loop)
+        held.add_done_callback(lambda _: given.set())
+        with aside():
+            given.wait()
+        try:
+            yield not held.done()
+        finally:
+            if not held.done():
+                self._loop.call_soon_threadsafe(over.set)
 
     @asynccontextmanager
     async def take(self, text: str, keys: Sequence[Key] = ()) -> AsyncIterator[None]:
@@ -73,12 +112,17 @@ class Turns:
         """Know that a verb was answered without a turn, or comes to its answer now."""
         self._next = max(self._next, self._places.get(key, -1) + 1)
 
-    async def run(self, function: Coroutine[Any, Any, Any]) -> bool:
+    async def run(
+        self, function: Coroutine[Any, Any, Any], are_at_work: Callable[[], bool]
+    ) -> bool:
         """Run the function until it ends, or until nothing that is recorded can be answered.
 
+        It may come to more while threads that it has started `are_at_work`.
         Returns whether it has ended; its error is raised. If it has not, the verbs that get no
         answer hold their tickets.
         """
+        self._are_at_work = are_at_work
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         main = asyncio.ensure_future(function)
         self._tasks.add(main)
         with self._clock():
@@ -91,6 +135,7 @@ class Turns:
 
     async def end(self) -> None:
         """Cancel what is left of the run; what comes of that nobody wants to know."""
+        self._is_over = True
         left = {task for task in self._tasks if not task.done()}
         for task in left:
             task.cancel()
@@ -142,7 +187,11 @@ class Turns:
         self._news.clear()
         # Behind what waits for the thread, such as a query.
         await sync_to_async(_do_nothing)()
-        await self._wait(main, PATIENCE)
+        for _ in range(MOST_WAITS):
+            may_come = self._are_at_work()
+            await self._wait(main, PATIENCE)
+            if self._news.is_set() or main.done() or not may_come:
+                break
         for jump in jumps:
             if self._news.is_set() or main.done():
                 break

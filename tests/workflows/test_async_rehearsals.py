@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
+from django.db import connections
 
 from django_durable import JobContext, PermanentFailure, job, workflow
 from django_durable.jobtypes import registry
@@ -26,6 +29,12 @@ async def slow(name: str, seconds: float = 0.0) -> str:
     """Take so long."""
     calls.append(name)
     await asyncio.sleep(seconds)
+    return name
+
+
+def shrink(name: str) -> str:
+    """Take no time."""
+    calls.append(name)
     return name
 
 
@@ -151,7 +160,139 @@ async def logs_first(context: JobContext) -> None:
     await context.asleep("night", HOUR)
 
 
+async def plain_beside_a_child(context: JobContext) -> None:
+    """Do a plain verb in the thread beside an async one."""
+    plain = sync_to_async(context.step)
+    await asyncio.gather(context.astart("kid", other), plain("a", shrink, "a"))
+    await context.asleep("night", HOUR)
+
+
+async def plain_beside_a_clock(context: JobContext) -> None:
+    """Do a plain verb in the thread beside an async one."""
+    await asyncio.gather(context.anow("when"), sync_to_async(context.step)("a", shrink, "a"))
+    await context.asleep("night", HOUR)
+
+
+async def plain_at_first_in_vain(context: JobContext) -> None:
+    """Have a plain step succeed after what it was begun before."""
+
+    async def branch() -> None:
+        await context.astep("a", slow, "a")
+        await sync_to_async(Group.objects.count)()
+        await context.astep("b", slow, "b")
+        await context.astart("kid", other)
+
+    def fails_once() -> None:
+        if context.attempt == 1:
+            raise ConnectionError
+
+    plain = sync_to_async(context.step)("c", fails_once)
+    failed, _none = await asyncio.gather(plain, branch(), return_exceptions=True)
+    if failed is not None:
+        raise failed
+    await context.asleep("night", HOUR)
+
+
+async def plain_in_another_thread(context: JobContext) -> None:
+    """Do plain verbs in a thread of their own beside async ones."""
+
+    db = await sync_to_async(lambda: connections["default"])()
+    has_ended = threading.Event()
+
+    def plain() -> None:
+        # That of the test, where all is.
+        connections["default"] = db
+        if not context.journal.is_replaying():
+            has_ended.wait(10)
+        context.step("c", shrink, "c")
+
+    async def branch() -> None:
+        await context.astep("a", slow, "a")
+        await context.astep("b", slow, "b")
+        has_ended.set()
+
+    db.inc_thread_sharing()
+    await asyncio.gather(asyncio.to_thread(plain), branch())
+    db.dec_thread_sharing()
+    await context.asleep("night", HOUR)
+
+
+async def late_in_another_thread(context: JobContext) -> None:
+    """Take long to come to a plain verb, in a thread of its own, and do more after it."""
+    db = await sync_to_async(lambda: connections["default"])()
+    is_done = asyncio.Event()
+
+    def plain() -> None:
+        connections["default"] = db
+        time.sleep(0.5)
+        context.step("b", shrink, "b")
+
+    async def first() -> None:
+        await asyncio.to_thread(plain)
+        is_done.set()
+
+    async def second() -> None:
+        await context.astep("a", slow, "a")
+        if not context.journal.is_replaying():
+            await is_done.wait()
+        await context.astep("c", slow, "c")
+
+    db.inc_thread_sharing()
+    await asyncio.gather(first(), second())
+    db.dec_thread_sharing()
+    await context.asleep("night", HOUR)
+
+
+async def plain_waits(context: JobContext) -> None:
+    """Do all kinds of plain verbs in the thread, two branches of them."""
+
+    def first() -> None:
+        children = context.start_many("kid", other, [((), {}), ((), {})])
+        assert len(children) == 2
+        context.step("a", shrink, "a")
+        context.now("when")
+
+    def second() -> None:
+        context.atomic_step("b", shrink, "b")
+        assert context.patched("new")
+
+    await asyncio.gather(sync_to_async(first)(), sync_to_async(second)(), context.anow("moment"))
+    await context.asleep("night", HOUR)
+
+
+async def plain_on_the_loop(context: JobContext) -> None:
+    """Ask for what is recorded without a thread."""
+    await asyncio.gather(context.astep("a", slow, "a"), context.astep("b", slow, "b"))
+    if context.journal.is_replaying():
+        context.step("c", shrink, "c")
+    else:
+        await context.astep("c", slow, "c")
+    await context.asleep("night", HOUR)
+
+
+async def plain_left_behind(context: JobContext) -> None:
+    """Leave a plain verb of a branch without an end."""
+
+    async def branch() -> None:
+        await context.astep("a", slow, "a")
+        await context.astep("b", slow, "b")
+
+    def fails() -> None:
+        raise ConnectionError
+
+    await asyncio.gather(sync_to_async(context.step)("c", fails), branch(), return_exceptions=True)
+    await context.asleep("night", HOUR)
+
+
 UNCHANGED = [
+    plain_beside_a_child,
+    plain_beside_a_clock,
+    plain_at_first_in_vain,
+    plain_in_another_thread,
+    late_in_another_thread,
+    plain_waits,
+    plain_on_the_loop,
+    plain_left_behind,
     logs_first,
     gathered,
     grouped,
@@ -205,6 +346,80 @@ def test_steps_in_another_order_are_found() -> None:
     stored(old)
     deploy(new)
     assert found() == [("other_order", "a")]
+
+
+async def plain_in_order(context: JobContext) -> None:
+    """Do plain steps and async ones one after the other."""
+    await context.astep("a", slow, "a")
+    await sync_to_async(context.step)("b", shrink, "b")
+    await asyncio.gather(context.astep("c", slow, "c"), context.astep("d", slow, "d"))
+    await context.asleep("night", HOUR)
+
+
+def test_plain_steps_in_another_order_are_found() -> None:
+    async def new(context: JobContext) -> None:
+        await sync_to_async(context.step)("b", shrink, "b")
+        await context.astep("a", slow, "a")
+        await asyncio.gather(context.astep("c", slow, "c"), context.astep("d", slow, "d"))
+        await context.asleep("night", HOUR)
+
+    stored(plain_in_order)
+    deploy(new)
+    assert found() == [("other_order", "a")]
+
+
+def test_plain_steps_in_another_order_in_one_thread_are_found() -> None:
+    def both(context: JobContext, first: str, second: str) -> None:
+        context.step(first, shrink, first)
+        context.step(second, shrink, second)
+
+    async def old(context: JobContext) -> None:
+        await asyncio.gather(sync_to_async(both)(context, "a", "b"), context.anow("when"))
+        await context.asleep("night", HOUR)
+
+    async def new(context: JobContext) -> None:
+        await asyncio.gather(sync_to_async(both)(context, "b", "a"), context.anow("when"))
+        await context.asleep("night", HOUR)
+
+    stored(old)
+    deploy(new)
+    assert found() == [("other_order", "a")]
+
+
+def test_a_plain_step_with_another_name_is_found() -> None:
+    async def new(context: JobContext) -> None:
+        await context.astep("a", slow, "a")
+        await sync_to_async(context.step)("renamed", shrink, "b")
+        await asyncio.gather(context.astep("c", slow, "c"), context.astep("d", slow, "d"))
+        await context.asleep("night", HOUR)
+
+    stored(plain_in_order)
+    deploy(new)
+    assert sorted(found()) == [("not_reached", name) for name in ("b", "c", "d")]
+
+
+def test_a_plain_step_that_is_gone_is_found() -> None:
+    async def new(context: JobContext) -> None:
+        await context.astep("a", slow, "a")
+        await asyncio.gather(context.astep("c", slow, "c"), context.astep("d", slow, "d"))
+        await context.asleep("night", HOUR)
+
+    stored(plain_in_order)
+    deploy(new)
+    assert found() == [("not_reached", "b")]
+
+
+def test_a_write_in_a_thread_beside_verbs_is_found() -> None:
+    async def new(context: JobContext) -> None:
+        def plain() -> None:
+            context.step("a", shrink, "a")
+            Group.objects.create(name="of the rehearsal")
+
+        await asyncio.gather(context.astart("kid", other), sync_to_async(plain)())
+
+    stored(plain_beside_a_child)
+    deploy(new)
+    assert found() == [("write", "")]
 
 
 def test_a_step_that_is_gone_from_a_branch_is_found() -> None:
