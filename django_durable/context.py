@@ -34,7 +34,7 @@ from django_durable.journal import Journal, Known
 from django_durable.step_policy import refuse_in_step
 from django_durable.steps import AtomicStepRun, StepRun
 from django_durable.store import Checkpoint, Claim, Right, Written
-from django_durable.underway import StepsUnderWay
+from django_durable.underway import Rank, StepsUnderWay
 
 if TYPE_CHECKING:
     from django_durable.jobtypes import Call, JobType
@@ -232,15 +232,18 @@ class JobContext:
 
     async def asleep(self, name: str, until: timedelta | datetime) -> None:
         """Do what `sleep` does, from async code; steps that are under way end before a park."""
-        async with self.under_way.wait() as since:
-            left = await sync_to_async(waiting.begin_sleep)(self, name, until, since)
+        rank = Rank.SLEEP
+        async with self.under_way.wait(rank, (StepKind.SLEEP.value, name)) as since:
+            left = await sync_to_async(waiting.begin_sleep)(self, name, until, since, rank)
             if left is None:
                 return
             while left > self.MOMENT:
                 since = await self.under_way.no_step(left)
-                left = await sync_to_async(waiting.go_on_sleeping)(self, name, since)
-            await self.apause(left)
-            await sync_to_async(waiting.end_sleep)(self, name)
+                left = await sync_to_async(waiting.go_on_sleeping)(self, name, since, rank)
+            # For so short a while nothing else parks either.
+            with self.under_way.one():
+                await self.apause(left)
+                await sync_to_async(waiting.end_sleep)(self, name)
 
     def wait_for_signal(
         self, name: str, timeout: float | timedelta | None = None, signal: str | None = None
@@ -262,9 +265,10 @@ class JobContext:
 
         While steps are under way it looks about every second, and parks once they have ended.
         """
-        async with self.under_way.wait() as since:
+        rank, wanted = Rank.SIGNAL, name if signal is None else signal
+        async with self.under_way.wait(rank, (StepKind.SIGNAL.value, name), wanted) as since:
             wait = await sync_to_async(waiting.begin_signal)(self, name, timeout, signal)
-            while not await sync_to_async(waiting.look_for_signal)(self, wait, since):
+            while not await sync_to_async(waiting.look_for_signal)(self, wait, since, rank):
                 since = await self.under_way.no_step(self.MOMENT)
             return wait.answer()
 
@@ -284,7 +288,7 @@ class JobContext:
 
         While steps are under way it looks about every second, and parks once they have ended.
         """
-        async with self.under_way.wait() as since:
+        async with self.under_way.wait(Rank.JOBS) as since:
             found = await sync_to_async(waiting.begin_gather)(self, awaited := list(jobs))
             while not await sync_to_async(waiting.look_for_ends)(self, awaited, found, since):
                 since = await self.under_way.no_step(self.MOMENT)
@@ -475,7 +479,7 @@ class JobContext:
         awaited: Sequence[UUID] = (),
         signal: str | None = None,
     ) -> bool:
-        """Park the run; False if all that it would wait for has ended. Ends one that is to end."""
+        """Park the run; False if what it would wait for has come. Ends one that is to end."""
         self.raise_if_stopped()
         faults.reach("before_park")
         # Said before it is true: from the commit on somebody else may run the job.
@@ -487,7 +491,7 @@ class JobContext:
                     store.connection(),
                     self.right,
                     awaited=awaited,
-                    wake_at=self.under_way.next_try(),
+                    wake_at=self._next_moment(),
                     hold_key=self.options.hold_key_while_parked,
                     signal=signal,
                     checkpoint=checkpoint,
@@ -504,9 +508,24 @@ class JobContext:
             raise DurableError("the run can't be parked")
         return False
 
-    def park(self, checkpoint: Checkpoint | None = None, *, awaited: Sequence[UUID] = ()) -> None:
-        """Park and end the run, unless all that it would wait for has ended."""
-        if self.try_park(checkpoint, awaited=awaited):
+    def _next_moment(self) -> datetime | None:
+        """Return the first moment at which something that is under way wants to go on."""
+        moments = [self.under_way.next_try()]
+        for wait in self.under_way.waits():
+            known = None if wait.key is None else self.journal.load().get(wait.key)
+            if known is not None and not known.is_final:
+                moments.append(known.wake_at)
+        return min(filter(None, moments), default=None)
+
+    def park(
+        self,
+        checkpoint: Checkpoint | None = None,
+        *,
+        awaited: Sequence[UUID] = (),
+        signal: str | None = None,
+    ) -> None:
+        """Park and end the run, unless what it would wait for has come."""
+        if self.try_park(checkpoint, awaited=awaited, signal=signal):
             self.end_parked()
 
     def end_parked(self) -> None:
@@ -527,15 +546,23 @@ class JobContext:
         """Return what counts the steps that an async run has under way."""
         return StepsUnderWay()
 
-    def may_park(self, since: int | None, own: int = 0, *, beside_waits: bool = True) -> bool:
+    def may_park(
+        self,
+        since: int | None,
+        own: int = 0,
+        *,
+        beside_waits: bool = True,
+        rank: Rank = Rank.JOBS,
+    ) -> bool:
         """Tell whether the run may park: no more than so many steps are under way.
 
         Whoever takes the job next would do them at the same time. And nothing has begun or ended
         `since`: the failure of another task, or the end of the function, would have to wait for
-        what the run parks for. A step that is to be tried again leaves parking to other waits.
+        what the run parks for. A step that is to be tried again leaves parking to other waits,
+        and a wait to those of a higher rank.
         """
         under_way = self.under_way
-        is_busy = under_way.count > own or (under_way.waits > 0 and not beside_waits)
+        is_busy = under_way.is_busy(rank if beside_waits else Rank.TRY, own)
         return not is_busy and under_way.is_still(since)
 
     def refusal(self) -> DurableError:

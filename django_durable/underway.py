@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
+from enum import IntEnum
 
 from django_durable.exceptions import StopRun
 
@@ -17,6 +19,24 @@ TURNS = 20
 AT_ONCE = -1
 
 
+class Rank(IntEnum):
+    """Say which of what waits at the same time parks the run: the highest, also for the others."""
+
+    TRY = 0
+    SLEEP = 1
+    SIGNAL = 2
+    JOBS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Wait:
+    """Be a wait under way: its checkpoint, if it has one, and the signal that it is for."""
+
+    rank: Rank
+    key: tuple[str, str] | None = None
+    signal: str | None = None
+
+
 class StepsUnderWay:
     """Know the steps and waits that an async run has under way; for the thread of its event loop.
 
@@ -26,13 +46,13 @@ class StepsUnderWay:
 
     def __init__(self) -> None:
         self.count = 0
-        # For a moment, a signal or other jobs: when one can't go on, it parks the run.
-        self.waits = 0
+        # For a moment, a signal or other jobs, from the first on: one parks the run.
+        self._waits: list[Wait] = []
         self._next_tries: dict[object, datetime] = {}
         # Goes up with whatever begins or ends.
         self._events = 0
         # Whether a task other than that of the run has come to a verb.
-        self._has_branched = False
+        self.has_branched = False
         self._none = asyncio.Event()
         self._none.set()
         self._alone = asyncio.Event()
@@ -66,28 +86,33 @@ class StepsUnderWay:
             self._tasks.discard(task)
 
     @asynccontextmanager
-    async def wait(self) -> AsyncIterator[int | None]:
+    async def wait(
+        self, rank: Rank, key: tuple[str, str] | None = None, signal: str | None = None
+    ) -> AsyncIterator[int | None]:
         """Do as `task`, once tasks made together with this one have begun their steps.
 
         Gives what `is_still` takes: the function itself may park the run at once if it is alone.
         """
+        wait = Wait(rank, key, signal)
         with self.task():
-            self._count(0, 1)
+            self._waits.append(wait)
+            self._note()
             try:
                 await asyncio.sleep(0)
                 yield AT_ONCE if self.is_single else None
             finally:
-                self._count(0, -1)
+                self._waits.remove(wait)
+                self._note()
 
     @property
     def is_single(self) -> bool:
         """Tell whether the run has come to its verbs in one task only, this one."""
         self._look_at(asyncio.current_task())
-        return not self._has_branched
+        return not self.has_branched
 
     def _look_at(self, task: asyncio.Task[object] | None) -> None:
         if self._main is not None and task is not self._main:
-            self._has_branched = True
+            self.has_branched = True
 
     def is_still(self, since: int | None) -> bool:
         """Tell whether nothing has begun or ended since a rest, so that the run may park."""
@@ -97,21 +122,34 @@ class StepsUnderWay:
     def one(self) -> Iterator[None]:
         """Count one more step."""
         self._look_at(asyncio.current_task())
-        self._count(1, 0)
+        self.count += 1
+        self._note()
         try:
             yield
         finally:
-            self._count(-1, 0)
+            self.count -= 1
+            self._note()
 
-    def _count(self, steps: int, waits: int) -> None:
+    def _note(self) -> None:
+        """Know that something has begun or ended."""
         self._events += 1
-        self.count += steps
-        self.waits += waits
-        for event, busy in ((self._none, self.count), (self._alone, self.count + self.waits)):
+        for event, busy in ((self._none, self.count), (self._alone, self.count or self._waits)):
             if busy:
                 event.clear()
             else:
                 event.set()
+
+    def is_busy(self, rank: Rank, own: int = 0) -> bool:
+        """Tell whether more than so many steps are under way, or a wait of a higher rank."""
+        return self.count > own or any(wait.rank > rank for wait in self.waits())
+
+    def waits(self) -> list[Wait]:
+        """Return the waits that are under way, from the first on."""
+        return list(self._waits)
+
+    def signal(self) -> str | None:
+        """Return the signal that the first of the waits for one is for."""
+        return next((wait.signal for wait in self.waits() if wait.signal is not None), None)
 
     def plan(self, step: object, next_try: datetime | None) -> None:
         """Know when a step is tried next; None: it waits for no try any more."""

@@ -20,7 +20,7 @@ from django_durable.exceptions import (
 )
 from django_durable.journal import Known, check_name
 from django_durable.store import Checkpoint
-from django_durable.underway import AT_ONCE
+from django_durable.underway import AT_ONCE, Rank
 
 if TYPE_CHECKING:
     from django_durable.context import JobContext
@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 
 def begin_sleep(
-    context: JobContext, name: str, until: timedelta | datetime, since: int | None = AT_ONCE
+    context: JobContext,
+    name: str,
+    until: timedelta | datetime,
+    since: int | None = AT_ONCE,
+    rank: Rank = Rank.JOBS,
 ) -> float | None:
     """Record when the sleep ends; return the seconds to wait in place, or None if it is over.
 
@@ -46,7 +50,7 @@ def begin_sleep(
         _end_sleep(context, name, ordinal, moment)
         return None
     checkpoint = _sleeping(context, name, ordinal, moment, delay)
-    if left > context.MOMENT and context.may_park(since):
+    if left > context.MOMENT and context.may_park(since, rank=rank):
         context.park(checkpoint)
     written = context.record(checkpoint)
     context.journal.keep(
@@ -55,12 +59,12 @@ def begin_sleep(
     return left
 
 
-def go_on_sleeping(context: JobContext, name: str, since: int | None) -> float:
+def go_on_sleeping(context: JobContext, name: str, since: int | None, rank: Rank) -> float:
     """Return the seconds that are left of a sleep under way; park as `begin_sleep` does."""
     known = context.journal.load()[(StepKind.SLEEP.value, name)]
     assert known.wake_at is not None  # noqa: S101 - recorded when it began
     left = (known.wake_at - context.clock()).total_seconds()
-    if left > context.MOMENT and context.may_park(since):
+    if left > context.MOMENT and context.may_park(since, rank=rank):
         context.park(_sleeping(context, name, known.ordinal, known.wake_at))
     return left
 
@@ -147,7 +151,12 @@ def begin_signal(
     return SignalWait(name, wanted, checkpoint, known if known and known.is_final else None)
 
 
-def look_for_signal(context: JobContext, wait: SignalWait, since: int | None = AT_ONCE) -> bool:
+def look_for_signal(
+    context: JobContext,
+    wait: SignalWait,
+    since: int | None = AT_ONCE,
+    rank: Rank = Rank.JOBS,
+) -> bool:
     """Record what the wait has come to; return whether it is over.
 
     If it is not the run is parked, if nothing of it has happened `since`.
@@ -157,10 +166,10 @@ def look_for_signal(context: JobContext, wait: SignalWait, since: int | None = A
     try:
         try:
             with context.connected():
-                parked = _wait(context, wait, since)
+                parked = _wait(context, wait, since, rank)
         except store.JobLocked:
             # By a signal that is not committed yet, say. This run waits for that, and no other.
-            parked = _wait(context, wait, since)
+            parked = _wait(context, wait, since, rank)
     except Exception:
         # As in `try_park`: if all was stored and only the answer is lost, that is found.
         context.is_parked = False
@@ -168,24 +177,28 @@ def look_for_signal(context: JobContext, wait: SignalWait, since: int | None = A
     if parked:
         context.end_parked()
     checkpoint = wait.checkpoint
-    if checkpoint.status is StepStatus.PENDING:
-        return False
-    wait.known = Known(
+    known = Known(
         checkpoint.ordinal,
         checkpoint.status,
         None if checkpoint.value is None else payloads.decode(checkpoint.value),
         message=checkpoint.message,
+        wake_at=checkpoint.wake_at,
     )
-    context.journal.keep(StepKind.SIGNAL, wait.name, wait.known)
+    if not known.is_final:
+        if known.wake_at is not None:
+            context.journal.keep(StepKind.SIGNAL, wait.name, known)
+        return False
+    wait.known = known
+    context.journal.keep(StepKind.SIGNAL, wait.name, known)
     return True
 
 
-def _wait(context: JobContext, wait: SignalWait, since: int | None) -> bool:
+def _wait(context: JobContext, wait: SignalWait, since: int | None, rank: Rank) -> bool:
     """Store what the wait has come to, in one commit, and tell whether that is a park."""
     with store.transaction():
         checkpoint = _decide(context, wait.checkpoint, wait.wanted)
         goes_on = checkpoint.status is StepStatus.PENDING
-        if goes_on and context.may_park(since):
+        if goes_on and context.may_park(since, rank=rank):
             return context.try_park(checkpoint, signal=wait.wanted)
         if not goes_on or checkpoint.delay is not None:
             written = context.record(checkpoint)
@@ -254,9 +267,13 @@ def look_for_ends(
             context.raise_if_stopped()
             ended.update(_ended(waiting))
             return all(job in ended for job in waiting)
-        context.park(awaited=list(dict.fromkeys(waiting)))
-        # All have ended between the look and the park.
+        # Other tasks may wait at the same time, if this is no plain verb.
+        signal = context.under_way.signal() if since != AT_ONCE else None
+        context.park(awaited=list(dict.fromkeys(waiting)), signal=signal)
+        # All have ended between the look and the park, or the signal has come.
         ended.update(_ended(waiting))
+        if signal is not None:
+            return all(job in ended for job in waiting)
     return True
 
 

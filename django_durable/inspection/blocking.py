@@ -61,14 +61,14 @@ def blocked_on_many(jobs: Iterable[Job]) -> dict[UUID, str]:
     found = _reread([job.pk for job in jobs if job.status not in FINISHED])
     waiting = [job for job in found if job.status == JobStatus.WAITING]
     parked = _awaited([job.pk for job in waiting])
-    retrying = _retrying([job.pk for job in waiting if job.due_at])
+    timed = _timed([job.pk for job in waiting if job.due_at])
     due = [job for job in found if job.due_at is not None and job.due_at <= job.now]
     obstacles = _Obstacles.standing_before(due) if due else _Obstacles()
     for job in found:
         if job.due_at is not None and job.due_at <= job.now:
             answers[job.pk] = obstacles.of(job)
         elif job.status == JobStatus.WAITING:
-            answers[job.pk] = _parked(job, parked.get(job.pk), retrying.get(job.pk))
+            answers[job.pk] = _parked(job, parked.get(job.pk), timed.get(job.pk, []))
         else:
             answers[job.pk] = _delayed(job)
         if job.start_by is not None and job.started_at is None:
@@ -108,36 +108,49 @@ def _awaited(ids: list[UUID]) -> dict[UUID, Counter[str]]:
     return awaited
 
 
-def _retrying(ids: list[UUID]) -> dict[UUID, Step]:
-    """Return the step of each parked job that is tried again first, of those that are."""
-    if not ids:
-        return {}
-    steps = Step.objects.filter(
-        job__in=ids, kind=StepKind.STEP, status=StepStatus.PENDING, wake_at__isnull=False
-    )
-    told = steps.order_by("-wake_at").only("job_id", "name", "wake_at", "error_class")
-    return {step.job_id: step for step in told}
+def _timed(ids: list[UUID]) -> dict[UUID, list[Step]]:
+    """Return the steps and sleeps of each parked job that wait for a moment, the next one first."""
+    timed: dict[UUID, list[Step]] = {}
+    if ids:
+        kinds = (StepKind.STEP, StepKind.SLEEP)
+        steps = Step.objects.filter(
+            job__in=ids, kind__in=kinds, status=StepStatus.PENDING, wake_at__isnull=False
+        )
+        told = ("job_id", "kind", "name", "wake_at", "error_class")
+        for step in steps.order_by("wake_at").only(*told):
+            timed.setdefault(step.job_id, []).append(step)
+    return timed
 
 
-def _parked(job: Any, awaited: Counter[str] | None, retried: Step | None) -> str:
-    """Say what a parked job waits for, and with `retried` that a step is tried again meanwhile."""
-    if retried is None or retried.wake_at is None:
-        return _waiting(job, awaited, job.due_at)
-    retry = f"retrying step {retried.name!r} at {shown_moment(retried.wake_at)}"
-    retry += f" after {retried.error_class}"
+def _parked(job: Any, awaited: Counter[str] | None, timed: Sequence[Step]) -> str:
+    """Say what a parked job waits for, and of `timed` what goes on meanwhile."""
+    retried = next((step for step in timed if step.kind == StepKind.STEP), None)
+    due = [step.kind for step in timed if step.wake_at == job.due_at]
     # Else it is what the timer is for.
-    limit = job.due_at if job.due_at < retried.wake_at else None
-    waits = job.waits_for is not None or awaited is not None or limit is not None
-    return f"{_waiting(job, awaited, limit)}; {retry}" if waits else retry
+    limit = None if due else job.due_at
+    told = []
+    if job.waits_for is not None or awaited is not None or limit is not None or not timed:
+        told.append(_waiting(job, awaited, limit))
+    if StepKind.SLEEP in due:
+        told.append(f"sleeping until {shown_moment(job.due_at)}")
+    if retried is not None and retried.wake_at is not None:
+        retry = f"retrying step {retried.name!r} at {shown_moment(retried.wake_at)}"
+        told.append(f"{retry} after {retried.error_class}")
+    return "; ".join(told)
 
 
 def _waiting(job: Any, awaited: Counter[str] | None, limit_at: datetime | None) -> str:
     if job.waits_for is not None:
         limit = f" until {shown_moment(limit_at)}" if limit_at else ""
-        return f"waiting for signal {job.waits_for!r}{limit}"
+        signal = f"waiting for signal {job.waits_for!r}{limit}"
+        return signal if awaited is None else f"{signal}; {_waiting_for_jobs(awaited, None)}"
     if awaited is None:
         # Without a timer nothing but an event can wake it, and none is recorded.
         return f"sleeping until {shown_moment(limit_at)}" if limit_at else "waiting to be woken"
+    return _waiting_for_jobs(awaited, limit_at)
+
+
+def _waiting_for_jobs(awaited: Counter[str], limit_at: datetime | None) -> str:
     total = awaited.total()
     names = [
         name if number == 1 else f"{number} x {name}" for name, number in awaited.most_common()

@@ -12,7 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.choices import StepKind
 from django_durable.store.base import atomic, log_event, rows
-from django_durable.store.checkpoints import Checkpoint, record_checkpoints
+from django_durable.store.checkpoints import Checkpoint, read_signal, record_checkpoints
 from django_durable.store.recording import Right
 
 # So many of the awaited jobs are named in the history of the waiter.
@@ -23,7 +23,7 @@ class Parked(Enum):
     """Tell what a park came to."""
 
     PARKED = "parked"
-    # All that it would wait for has ended: go on without parking.
+    # All jobs that it would wait for have ended, or the signal has come: go on without parking.
     READY = "ready"
     # The claim is lost, or the cancellation of the job requested: `standing` tells which.
     REFUSED = "refused"
@@ -54,16 +54,19 @@ def park(
     signal: str | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Parked:
-    """Park a run until all awaited jobs have ended, or until `wake_at`; one commit.
+    """Park a run until all awaited jobs have ended, the signal comes, or `wake_at`; one commit.
 
     The awaited rows are locked first, with the run's own, and read in a later statement: an
     ending that comes before is seen, one that comes after sees the await rows. `checkpoint` is
     recorded in the same commit, and its moment wakes the run, if that comes before `wake_at`;
-    `signal` is the name that may wake it besides.
+    `signal` is the name that may wake it besides: beside awaited jobs it is looked for here, else
+    the caller has done so under the lock of the job.
     """
     with atomic(db):
         if awaited:
             rows(db, "lock_jobs", ids=[*awaited, right[0]])
+            if signal is not None and read_signal(db, right[0], signal) is not None:
+                return Parked.READY
         if checkpoint is not None:
             recorded = record_checkpoints(db, [checkpoint])
             if not recorded.stands:

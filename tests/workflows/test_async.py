@@ -456,3 +456,155 @@ def test_the_logger_may_come_before_the_first_verb(caplog: pytest.LogCaptureFixt
     assert value_of(made) == 4
     # The second run replays the first as it begins.
     assert [record.getMessage() for record in caplog.records] == ["begin 1", "end 2"]
+
+
+@pytest.mark.parametrize("order", ["sleep first", "wait first"])
+@pytest.mark.parametrize("wait", ["signal", "child", "sleep"])
+def test_a_sleep_beside_another_wait_is_on_time(advance: Any, wait: str, order: str) -> None:
+    done: list[str] = []
+
+    @workflow(queue_name="elsewhere")
+    async def child(context: JobContext) -> str:
+        await context.asleep("growing", 3 * HOUR)
+        return "grown"
+
+    @workflow
+    async def flow(context: JobContext) -> str:
+        async def nap() -> None:
+            await context.asleep("nap", HOUR)
+            await context.astep("after", done.append, "after")
+
+        async def other() -> None:
+            if wait == "signal":
+                await context.await_for_signal("word")
+            elif wait == "child":
+                await context.acall("child", child)
+            else:
+                await context.asleep("night", 3 * HOUR)
+            done.append("other")
+
+        branches = [nap(), other()]
+        await asyncio.gather(*(branches if order == "sleep first" else reversed(branches)))
+        return "end"
+
+    job = flow.enqueue()
+    go(flow, child)
+    parked = fresh(job)
+    assert (parked.status, done) == ("WAITING", [])
+    assert "sleeping until" in parked.blocked_on
+    assert ("waiting for" in parked.blocked_on) is (wait != "sleep")
+    advance(HOUR)
+    go(flow, child)
+    assert (fresh(job).status, done) == ("WAITING", ["after"])
+    assert ("sleeping until" in fresh(job).blocked_on) is (wait == "sleep")
+    if wait == "signal":
+        job.signal("word")
+    advance(2 * HOUR)
+    go(flow, child)
+    assert (value_of(job), done, fresh(job).attempt) == ("end", ["after", "other"], 1)
+
+
+@pytest.mark.parametrize("beside", ["sleep", "child"])
+def test_a_signal_wakes_a_run_that_waits_for_something_else_besides(
+    advance: Any, beside: str
+) -> None:
+    done: list[str] = []
+
+    @workflow(queue_name="elsewhere")
+    async def child(context: JobContext) -> None:
+        await context.asleep("growing", HOUR)
+
+    @workflow
+    async def flow(context: JobContext) -> str:
+        async def other() -> None:
+            if beside == "sleep":
+                await context.asleep("nap", HOUR)
+            else:
+                await context.acall("child", child)
+            done.append("other")
+
+        async def decide() -> None:
+            word = await context.await_for_signal("word")
+            await context.astep("decide", done.append, word)
+
+        await asyncio.gather(other(), decide())
+        return "end"
+
+    job = flow.enqueue()
+    go(flow, child)
+    assert fresh(job).waits_for == "word"
+    assert ("waiting for 1 job" in fresh(job).blocked_on) is (beside == "child")
+    job.signal("word", "given")
+    go(flow, child)
+    assert (fresh(job).status, done) == ("WAITING", ["given"])
+    advance(HOUR)
+    go(flow, child)
+    assert (value_of(job), done) == ("end", ["given", "other"])
+
+
+def test_a_signal_that_comes_before_the_park_for_jobs_beside_it_is_not_missed() -> None:
+    @workflow(queue_name="elsewhere")
+    async def child(context: JobContext) -> None:
+        await context.await_for_signal("grow")
+
+    @workflow
+    async def flow(context: JobContext) -> str:
+        sent = asyncio.Event()
+        real = context.try_park
+
+        def try_park(*args: Any, **kwargs: Any) -> bool:
+            if not sent.is_set():
+                sent.set()
+                context.job.signal("word", "given")
+            return real(*args, **kwargs)
+
+        context.try_park = try_park  # type: ignore[method-assign]
+        branch = asyncio.create_task(context.acall("child", child))
+        word = await context.await_for_signal("word")
+        branch.cancel()
+        return str(word)
+
+    job = flow.enqueue()
+    assert [ran.status for ran in go_one(flow)] == ["SUCCESSFUL"]
+    assert value_of(job) == "given"
+
+
+@pytest.mark.parametrize("order", ["short first", "long first"])
+def test_of_two_waits_for_signals_each_keeps_its_timeout(advance: Any, order: str) -> None:
+    done: list[str] = []
+
+    @workflow
+    async def flow(context: JobContext) -> str:
+        async def wait(name: str, hours: int) -> None:
+            with pytest.raises(SignalTimeout):
+                await context.await_for_signal(name, timeout=hours * HOUR)
+            await context.astep(f"after-{name}", done.append, name)
+
+        waits = [wait("short", 1), wait("long", 3)]
+        await asyncio.gather(*(waits if order == "short first" else reversed(waits)))
+        return "end"
+
+    job = flow.enqueue()
+    go(flow)
+    assert (fresh(job).status, done) == ("WAITING", [])
+    advance(HOUR)
+    go(flow)
+    assert (fresh(job).status, done) == ("WAITING", ["short"])
+    advance(2 * HOUR)
+    go(flow)
+    assert (value_of(job), done) == ("end", ["short", "long"])
+
+
+def test_a_run_does_not_park_beside_a_short_sleep() -> None:
+    @workflow
+    async def flow(context: JobContext) -> None:
+        async def nap() -> None:
+            await context.asleep("nap", timedelta(seconds=0.2))
+            await context.astep("after", int)
+
+        await asyncio.gather(nap(), context.await_for_signal("word"))
+
+    job = flow.enqueue()
+    assert [ran.status for ran in go_one(flow)] == ["WAITING"]
+    assert fresh(job).due_at is None
+    assert ("step", "after", "succeeded") in checkpoints(job)
