@@ -17,6 +17,8 @@ REST = 0.02
 TURNS = 20
 # In place of what has happened so far: the run may park without a rest.
 AT_ONCE = -1
+# So long, in seconds, the end of a run waits for tasks that stand between two verbs.
+PATIENCE = 1.0
 
 
 class Rank(IntEnum):
@@ -58,7 +60,10 @@ class StepsUnderWay:
         self._alone = asyncio.Event()
         self._alone.set()
         self._main: asyncio.Task[object] | None = None
+        # Those that are in a verb, that have come to one, and whose verb has ended the run.
         self._tasks: set[asyncio.Task[object]] = set()
+        self._known: set[asyncio.Task[object]] = set()
+        self._stopped: set[asyncio.Task[object]] = set()
 
     def begin(self) -> None:
         """Know the current task as that of the run."""
@@ -71,19 +76,40 @@ class StepsUnderWay:
         What ends the run in it, ends the run's own task, too: that may wait for something else.
         """
         task = asyncio.current_task()
+        with self._meet(task):
+            if task is None or task in self._tasks:
+                yield
+                return
+            self._tasks.add(task)
+            try:
+                yield
+            except StopRun:
+                if self._main is not None and self._main is not task:
+                    self._main.cancel()
+                raise
+            finally:
+                self._tasks.discard(task)
+
+    @contextmanager
+    def _meet(self, task: asyncio.Task[object] | None) -> Iterator[None]:
+        """Know a task that comes to a verb, until it ends."""
         self._look_at(task)
-        if task is None or task in self._tasks:
-            yield
-            return
-        self._tasks.add(task)
+        if task is not None and task not in self._known:
+            self._known.add(task)
+            task.add_done_callback(self._leave)
         try:
             yield
         except StopRun:
-            if self._main is not None and self._main is not task:
-                self._main.cancel()
+            if task is not None:
+                self._stopped.add(task)
             raise
-        finally:
-            self._tasks.discard(task)
+
+    def _leave(self, task: asyncio.Task[object]) -> None:
+        self._known.discard(task)
+        if task in self._stopped and not task.cancelled():
+            # Asked for here, so that asyncio does not tell of it as of an error that nobody saw.
+            task.exception()
+        self._stopped.discard(task)
 
     @asynccontextmanager
     async def wait(
@@ -121,14 +147,14 @@ class StepsUnderWay:
     @contextmanager
     def one(self) -> Iterator[None]:
         """Count one more step."""
-        self._look_at(asyncio.current_task())
-        self.count += 1
-        self._note()
-        try:
-            yield
-        finally:
-            self.count -= 1
+        with self._meet(asyncio.current_task()):
+            self.count += 1
             self._note()
+            try:
+                yield
+            finally:
+                self.count -= 1
+                self._note()
 
     def _note(self) -> None:
         """Know that something has begun or ended."""
@@ -189,15 +215,23 @@ class StepsUnderWay:
         return None
 
     async def end(self) -> None:
-        """Cancel the steps that the run leaves behind, and wait until they have ended.
+        """Cancel the tasks that the run leaves behind, and wait until they have ended.
 
-        Whoever takes the job next would else do them at the same time. To be cancelled meanwhile
-        changes nothing.
+        Whoever takes the job next would else do the same at the same time. A task that stands
+        between two verbs is waited for during `PATIENCE` only, and then left. To be cancelled
+        meanwhile changes nothing.
         """
-        while left := self._tasks - {asyncio.current_task()}:
+        own = {asyncio.current_task(), self._main}
+        between = self._known - self._tasks - own
+        for task in between:
+            task.cancel()
+        while left := self._tasks - own:
             for task in left:
                 task.cancel()
-            try:
+            with suppress(asyncio.CancelledError):
                 await asyncio.wait(left)
-            except asyncio.CancelledError:
-                continue
+        loop = asyncio.get_running_loop()
+        until = loop.time() + PATIENCE
+        while (left := between & self._known) and (seconds := until - loop.time()) > 0:
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait(left, timeout=seconds)

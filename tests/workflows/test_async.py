@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
+from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import Group
 
 from django_durable import (
@@ -17,7 +19,9 @@ from django_durable import (
     JobContext,
     JobTimeout,
     SignalTimeout,
+    execution,
     step,
+    underway,
     workflow,
 )
 from django_durable.models import Job
@@ -28,6 +32,7 @@ from tests.workflows.driving import (
     HOUR,
     FlakyError,
     checkpoints,
+    context_of,
     fresh,
     go,
     go_one,
@@ -608,3 +613,97 @@ def test_a_run_does_not_park_beside_a_short_sleep() -> None:
     assert [ran.status for ran in go_one(flow)] == ["WAITING"]
     assert fresh(job).due_at is None
     assert ("step", "after", "succeeded") in checkpoints(job)
+
+
+async def run_beside(flow: Any, job: Job, told: list[Any], look: Any) -> None:
+    """Run a job on this loop, as a worker does, look at what it has left, and let go of that."""
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, said: told.append(said))
+    context = await sync_to_async(lambda: context_of(Runner(flow).take()))()
+    outcome = await execution.aexecute(context)
+    look()
+    await sync_to_async(Runner(flow).record)(outcome)
+
+
+@pytest.mark.parametrize("how", ["return", "failure", "park"])
+def test_what_a_run_leaves_behind_between_two_verbs_has_ended_with_it(how: str) -> None:
+    left: list[asyncio.Task[None]] = []
+    seen: list[str] = []
+    told: list[Any] = []
+
+    @workflow(max_attempts=1)
+    async def flow(context: JobContext) -> None:
+        is_between = asyncio.Event()
+
+        async def branch() -> None:
+            await context.astep("one", int)
+            is_between.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                seen.append("cancelled")
+                await asyncio.sleep(0.01)
+                # It comes to no other verb, and nobody needs to hear of that.
+                await context.astep("two", seen.append, "two")
+
+        left.append(asyncio.create_task(branch()))
+        await is_between.wait()
+        if how == "failure":
+            raise FlakyError
+        if how == "park":
+            await context.asleep("nap", HOUR)
+
+    job = flow.enqueue()
+
+    def look() -> None:
+        assert left[0].done()
+        assert seen == ["cancelled"]
+        left.clear()
+        gc.collect()
+
+    async_to_sync(run_beside)(flow, job, told, look)
+    assert fresh(job).status == {"return": "SUCCESSFUL", "failure": "DEAD", "park": "WAITING"}[how]
+    assert told == []
+
+
+def test_a_branch_that_stops_the_run_is_no_error_that_nobody_saw() -> None:
+    told: list[Any] = []
+
+    @workflow
+    async def flow(context: JobContext) -> None:
+        branch = asyncio.create_task(context.asleep("nap", HOUR))
+        await asyncio.Event().wait()
+        await branch
+
+    job = flow.enqueue()
+    async_to_sync(run_beside)(flow, job, told, gc.collect)
+    assert (fresh(job).status, told) == ("WAITING", [])
+
+
+def test_the_end_of_a_run_does_not_wait_for_ever_for_what_can_not_be_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(underway, "PATIENCE", 0.05)
+    left: list[Any] = []
+
+    @workflow
+    async def flow(context: JobContext) -> None:
+        is_between, may_end = asyncio.Event(), asyncio.Event()
+
+        async def branch() -> None:
+            await context.astep("one", int)
+            is_between.set()
+            while not may_end.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await may_end.wait()
+
+        left.extend([asyncio.create_task(branch()), may_end])
+        await is_between.wait()
+
+    job = flow.enqueue()
+
+    def look() -> None:
+        assert not left[0].done()
+        left[1].set()
+
+    async_to_sync(run_beside)(flow, job, [], look)
+    assert fresh(job).status == "SUCCESSFUL"
