@@ -204,11 +204,33 @@ class JobContext:
 
         False if the job has gone further than here with the old code, else True.
         """
-        return bool(self._value(StepKind.PATCH, name, lambda: not self.journal.has_later()))
+        return self._patched(name, anywhere=False)
 
     async def apatched(self, name: str) -> bool:
-        """Do what `patched` does, from async code."""
-        return bool(await self._in_thread(self.patched, name))
+        """Do what `patched` does, from async code.
+
+        Another task may be about to come to what is recorded for it. So it is False only if
+        something is left unreached when nothing has begun or ended as long as a park would wait.
+        """
+        under_way = self.under_way
+        with under_way.one():
+            while await sync_to_async(self._would_deny)(name) and not await under_way.rest():
+                pass
+            anywhere = under_way.has_branched
+            return await sync_to_async(self._patched)(name, anywhere=anywhere)
+
+    def _patched(self, name: str, *, anywhere: bool) -> bool:
+        def answer() -> bool:
+            return not self.journal.has_later(anywhere=anywhere)
+
+        return bool(self._value(StepKind.PATCH, name, answer))
+
+    def _would_deny(self, name: str) -> bool:
+        """Tell whether the answer about a patch would be new, and False."""
+        self.guard()
+        if self.journal.has(StepKind.PATCH, name):
+            return False
+        return self.journal.has_later(anywhere=self.under_way.has_branched)
 
     def _value(self, kind: StepKind, name: str, make: Callable[[], Any]) -> Any:
         known = self.enter(kind, name)

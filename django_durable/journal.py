@@ -108,17 +108,21 @@ class Journal:
         """Tell whether the run has not yet come to a verb that is not recorded."""
         return not self._missed and len(self._reached) < len(self.load())
 
-    def has_later(self) -> bool:
+    def has(self, kind: StepKind, name: str) -> bool:
+        """Tell whether a checkpoint is recorded."""
+        return (kind.value, name) in self.load()
+
+    def has_later(self, *, anywhere: bool = False) -> bool:
         """Tell whether a checkpoint is recorded that lies after all that were reached.
 
         Those that are new in this run don't count as reached: code that was put in before the
-        recorded ones is no sign that they are behind. Nor do answers about patches count.
+        recorded ones is no sign that they are behind. Nor do answers about patches count. Where
+        several tasks come to verbs the order says nothing: then those `anywhere` count as later.
         """
         with self._lock:
+            last = 0 if anywhere else self._reached_last
             return any(
-                known.ordinal > self._reached_last
-                and key not in self._reached
-                and key[0] != StepKind.PATCH
+                known.ordinal > last and key not in self._reached and key[0] != StepKind.PATCH
                 for key, known in self.load().items()
             )
 

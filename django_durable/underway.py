@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 
+from asgiref.sync import sync_to_async
+
 from django_durable.exceptions import StopRun
 
 # How long nothing must have happened before a branch parks the run, and for how many turns of the
@@ -17,6 +19,8 @@ REST = 0.02
 TURNS = 20
 # In place of what has happened so far: the run may park without a rest.
 AT_ONCE = -1
+# One verb that is answered from what is recorded calls the thread of the run so often at most.
+CALLS = 4
 # So long, in seconds, the end of a run waits for tasks that stand between two verbs.
 PATIENCE = 1.0
 
@@ -214,6 +218,19 @@ class StepsUnderWay:
                         return before
         return None
 
+    async def rest(self) -> bool:
+        """Give other tasks the time in which a park would come; return whether nothing happened.
+
+        That they wait for the thread of the run, also if that is slow, is no rest.
+        """
+        before = self._events
+        await asyncio.sleep(REST)
+        for _ in range(CALLS):
+            await sync_to_async(_do_nothing)()
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+        return self._events == before
+
     async def end(self) -> None:
         """Cancel the tasks that the run leaves behind, and wait until they have ended.
 
@@ -235,3 +252,7 @@ class StepsUnderWay:
         while (left := between & self._known) and (seconds := until - loop.time()) > 0:
             with suppress(asyncio.CancelledError):
                 await asyncio.wait(left, timeout=seconds)
+
+
+def _do_nothing() -> None:
+    """Be called in the thread of the run, behind whatever waits for it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import timedelta
 from typing import Any
@@ -19,6 +20,7 @@ from tests.workflows.driving import (
     checkpoints,
     fresh,
     go,
+    go_one,
     value_of,
 )
 
@@ -163,6 +165,86 @@ def test_a_removed_step_that_lies_behind_is_no_later_one(
     advance(HOUR)
     go(deploy(new))
     assert value_of(parked) is True
+
+
+# Async code: what another task is about to reach is no sign of older code.
+
+
+@pytest.mark.parametrize("first", ["question", "work"])
+@pytest.mark.parametrize("number", [1, 5, 10])
+def test_a_job_of_the_new_code_takes_the_new_way_beside_a_task_that_replays(
+    first: str, number: int
+) -> None:
+    async def new(context: JobContext) -> bool:
+        async def ask() -> bool:
+            await context.await_for_signal("word")
+            return await context.apatched("new")
+
+        async def work() -> None:
+            for index in range(number):
+                await context.astep(f"work-{index}", int)
+
+        tasks = [asyncio.ensure_future(ask()), asyncio.ensure_future(work())]
+        await asyncio.gather(*(tasks if first == "question" else reversed(tasks)))
+        return tasks[0].result() is True
+
+    flow = deploy(new)
+    job = flow.enqueue()
+    go(flow)
+    job.signal("word")
+    go(flow)
+    assert value_of(job) is True
+
+
+def test_a_job_of_the_new_code_takes_the_new_way_in_another_attempt() -> None:
+    async def new(context: JobContext) -> bool:
+        has_worked = asyncio.Event()
+
+        async def ask() -> bool:
+            await context.astep("a", int)
+            if context.attempt == 1:
+                await has_worked.wait()
+                raise FlakyError
+            return await context.apatched("new")
+
+        async def work() -> None:
+            for index in range(10):
+                await context.astep(f"work-{index}", int)
+            has_worked.set()
+
+        return (await asyncio.gather(ask(), work()))[0]
+
+    flow = deploy(new)
+    job = flow.enqueue()
+    go(flow)
+    assert (value_of(job), fresh(job).attempt) == (True, 2)
+
+
+def test_a_job_that_has_gone_further_in_a_task_takes_the_old_way_beside_others() -> None:
+    async def ask(context: JobContext, *, asks: bool) -> bool:
+        await context.astep("a", int)
+        answer = await context.apatched("new") if asks else False
+        if not answer:
+            await context.astep("old", int)
+        return answer
+
+    async def work(context: JobContext) -> None:
+        for index in range(10):
+            await context.astep(f"work-{index}", int)
+
+    async def old(context: JobContext) -> None:
+        # What the other task has done lies after all that this one has.
+        await asyncio.gather(ask(context, asks=False))
+        await asyncio.gather(work(context))
+        raise FlakyError
+
+    async def new(context: JobContext) -> bool:
+        return (await asyncio.gather(ask(context, asks=True), work(context)))[0]
+
+    job = deploy(old).enqueue()
+    go_one(registry.get("flow"))
+    go(deploy(new))
+    assert (value_of(job), fresh(job).attempt) == (False, 2)
 
 
 def test_logger_and_progress_are_silent_while_the_run_replays(
