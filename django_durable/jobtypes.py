@@ -98,12 +98,12 @@ def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_text(name: str, value: Any, longest: int) -> str:
     """Return the text; raises `ValueError` for one that is empty, too long or not storable."""
-    if not isinstance(value, str) or not value or len(value) > longest or not _is_storable(value):
+    if not isinstance(value, str) or not value or len(value) > longest or not is_storable(value):
         raise ValueError(f"{name} must be a text of 1 to {longest} characters, not {value!r:.100}")
     return value
 
 
-def _is_storable(text: str) -> bool:
+def is_storable(text: str) -> bool:
     """Tell whether PostgreSQL takes the text: no NUL, no lone surrogate."""
     try:
         return b"\x00" not in text.encode()
@@ -198,7 +198,7 @@ def concurrency_key_text(name: str, value: Any) -> str | None:
         return None
     if not isinstance(value, str) or not value:
         raise ValueError(f"{name} must be a text that is not empty, or None, not {value!r:.100}")
-    if not _is_storable(value):
+    if not is_storable(value):
         raise ValueError(f"{name} has characters that PostgreSQL can't store: {value!r:.100}")
     return value
 
@@ -491,7 +491,7 @@ def _metadata(name: str, value: Any) -> dict[str, str]:
     for item in (*value.keys(), *value.values()):
         if not isinstance(item, str):
             raise ValueError(f"{name} must be a dict of str; {item!r:.100} is none")
-        if not _is_storable(item):
+        if not is_storable(item):
             raise ValueError(f"{name} has a character that can't be stored: {item!r:.100}")
     if "undo" in value:
         raise ValueError(f"{name} can't have the key 'undo', which makes an undo job")

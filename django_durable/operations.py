@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from django.core.exceptions import ValidationError
+from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import ProtectedError
@@ -225,7 +225,7 @@ def replay_all(letters: DeadLetterQuerySet, *, rate: str | None = None, by: str 
     for letter in letters.filter(replayed_at__isnull=True).order_by("died_at", "pk"):
         try:
             jobs.append(replay(letter, delay=gap * len(jobs), by=by))
-        except (AlreadyReplayed, DeadLetter.DoesNotExist):
+        except (AlreadyReplayed, ObjectDoesNotExist):
             # Somebody else was quicker, which is as good.
             continue
         except DurableError:

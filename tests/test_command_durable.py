@@ -22,6 +22,7 @@ from django.utils import timezone as django_timezone
 
 from django_durable import Backoff, job, workflow
 from django_durable.exceptions import AlreadyReplayed
+from django_durable.jobtypes import registry
 from django_durable.management.subcommands import SUBCOMMANDS
 from django_durable.management.subcommands.output import plain, printable
 from django_durable.models import DeadLetter, Job, Queue
@@ -698,6 +699,35 @@ def process(transactional_db):
         )
 
     return run
+
+
+ODD = "\udcff"
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["cancel", "--all", "--reason", ODD], "can't store"),
+        (["cancel", "--all", "--reason", "a\0b"], "can't store"),
+        (["jobs", "--name", ODD], "can't store"),
+        (["replay", "--all", "--queue-name", f"letters,{ODD}"], "can't store"),
+        (["replay-check", "--error-class", ODD], "can't store"),
+        (["jobs", "--since", "999999999d"], "longer than 36500 days"),
+        (["enqueue", send.name, "--args", DEEP], "not JSON"),
+        (["signal", str(uuid4()), "word", "--payload", DEEP], "not JSON"),
+        (["enqueue", "commanded.keyed"], "concurrency_key"),
+    ],
+)
+def test_what_nobody_can_mean_is_a_sentence(args, sentence):
+    @job(name="commanded.keyed", concurrency_key=lambda: "")
+    def keyed():
+        """Have a key that is none."""
+
+    document, said, _code = refused(*args)
+    assert document is None
+    assert sentence in said
+    registry.remove(keyed)
 
 
 class TestAsAProcess:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import messages
+from django.core.exceptions import ObjectDoesNotExist
 from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -117,7 +118,7 @@ def _replay(
             made.append(_replay_one(admin, request, obj))
         except AlreadyReplayed:
             again += 1
-        except DeadLetter.DoesNotExist:
+        except ObjectDoesNotExist:
             without += 1
         except DurableError as error:
             admin.message_user(request, f"{obj}: {error}", messages.ERROR)

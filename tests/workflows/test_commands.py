@@ -13,10 +13,10 @@ from django.contrib.auth.models import Group
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
-from django_durable import JobContext, PermanentFailure, workflow
+from django_durable import JobContext, PermanentFailure, operations, step, workflow
 from django_durable.jobtypes import registry
-from django_durable.models import Job, Step
-from tests.workflows.driving import AT_ONCE, HOUR, FlakyError, fresh, go, value_of
+from django_durable.models import DeadLetter, Job, Step
+from tests.workflows.driving import AT_ONCE, HOUR, FlakyError, fresh, go, go_one, value_of
 
 pytestmark = pytest.mark.django_db
 
@@ -96,6 +96,86 @@ def test_a_wrong_signal_is_a_sentence(args: list[str], sentence: str, code: int)
 def test_wrong_usage_of_signal_is_refused(args: list[str]) -> None:
     with pytest.raises(CommandError, match=r"not JSON|required"):
         call_command("durable", "signal", *args)
+
+
+# replay
+
+
+def take_back(value: int) -> None:
+    """Take nothing back."""
+
+
+@step(compensate=take_back)
+def give() -> int:
+    """Give something that can be taken back."""
+    return 1
+
+
+@workflow(name="commands.give")
+def giving(context: JobContext) -> None:
+    """Give, and die."""
+    context.step("give", give)
+    raise PermanentFailure("refused")
+
+
+@workflow(name="commands.die")
+def dying(context: JobContext) -> None:
+    """Die with nothing to take back."""
+    raise PermanentFailure("refused")
+
+
+def test_replay_of_all_leaves_out_what_is_being_taken_back_and_says_so() -> None:
+    busy, other = giving.enqueue(), dying.enqueue()
+    go_one(giving, dying)
+    document, said, code = durable("replay", "--all")
+    assert ([row["id"] for row in document], code) == ([str(other.pk)], 0)
+    undo = Job.objects.get(parent=busy)
+    assert said == f"{busy.pk} can be replayed once its undo job {undo.pk} has ended"
+    go(giving)
+    document, said, code = durable("replay", "--all", "--name", "commands.give")
+    assert ([row["id"] for row in document], said, code) == ([str(busy.pk)], "", 0)
+
+
+def test_replay_by_id_of_what_is_being_taken_back_is_a_sentence() -> None:
+    busy, other = giving.enqueue(), dying.enqueue()
+    go_one(giving, dying)
+    document, said, code = durable("replay", str(busy.pk), str(other.pk))
+    assert ([row["id"] for row in document], code) == ([str(other.pk)], 1)
+    assert said.startswith(f"{busy.pk} can be replayed once its undo job ")
+
+
+def test_what_is_deleted_meanwhile_is_left_out_of_a_replay_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gone, other = dying.enqueue(), dying.enqueue()
+    go(dying)
+    replay = operations.replay
+
+    def late(letter: DeadLetter, **options: Any) -> Job:
+        if letter.job_id == gone.pk:
+            fresh(gone).delete()
+        return replay(letter, **options)
+
+    monkeypatch.setattr(operations, "replay", late)
+    document, said, code = durable("replay", "--all")
+    assert ([row["id"] for row in document], said, code) == ([str(other.pk)], "", 0)
+
+
+def test_a_signal_to_what_is_deleted_meanwhile_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = dying.enqueue()
+    go(dying)
+    send = Job.signal
+
+    def late(self: Job, *args: Any) -> bool:
+        fresh(self).delete()
+        return send(self, *args)
+
+    monkeypatch.setattr(Job, "signal", late)
+    document, said, code = durable("signal", str(job.pk), "word")
+    assert (document, code) == (None, 1)
+    assert said.endswith("is gone")
 
 
 # replay-check

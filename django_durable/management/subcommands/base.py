@@ -11,6 +11,7 @@ from uuid import UUID
 
 from django.core.management.base import CommandError, CommandParser
 
+from django_durable.jobtypes import is_storable
 from django_durable.management.subcommands.output import Page
 
 T = TypeVar("T")
@@ -63,6 +64,13 @@ def flag_type(parse: Callable[[str], T]) -> Callable[[str], T]:
             raise ArgumentTypeError(str(error)) from None
 
     return convert
+
+
+def storable(text: str) -> str:
+    """Return the text; raises `ValueError` for one that the database can't know."""
+    if not is_storable(text):
+        raise ValueError(f"{text[:50]!r} has characters that PostgreSQL can't store")
+    return text
 
 
 def job_id(text: str) -> UUID:

@@ -9,7 +9,14 @@ from django.core.management.base import CommandParser
 
 from django_durable import operations
 from django_durable.choices import FINISHED, LIVE, JobStatus
-from django_durable.management.subcommands.base import Report, Subcommand, job_id, several
+from django_durable.management.subcommands.base import (
+    Report,
+    Subcommand,
+    flag_type,
+    job_id,
+    several,
+    storable,
+)
 from django_durable.management.subcommands.filters import add_filters, check_selection, filtered
 from django_durable.management.subcommands.output import Page
 from django_durable.models import Job
@@ -27,7 +34,12 @@ class Cancel(Subcommand):
         parser.add_argument(
             "--all", action="store_true", help="all unfinished jobs that pass the filters"
         )
-        parser.add_argument("--reason", default="", help="what job.cancel_reason will say")
+        parser.add_argument(
+            "--reason",
+            type=flag_type(storable),
+            default="",
+            help="what job.cancel_reason will say",
+        )
         parser.add_argument(
             "--no-tree",
             action="store_false",

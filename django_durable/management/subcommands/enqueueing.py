@@ -16,7 +16,7 @@ from django.utils import timezone
 from django_durable.backoff import Backoff
 from django_durable.choices import OnDuplicate, Priority
 from django_durable.durations import parse_duration
-from django_durable.exceptions import DuplicateJob, PayloadError
+from django_durable.exceptions import DurableError
 from django_durable.jobtypes import CALL_OPTIONS, JobType, registry
 from django_durable.management.subcommands.base import (
     Report,
@@ -77,7 +77,7 @@ class Enqueue(Subcommand):
             raise wrong_usage(str(error)) from None
         try:
             job = call.enqueue(*options["job_args"], **options["job_kwargs"])
-        except (TypeError, PayloadError, DuplicateJob) as error:
+        except (TypeError, ValueError, DurableError) as error:
             raise CommandError(str(error)) from error
         return Report({"id": job.pk, "created": job.created, "status": job.status})
 
@@ -104,7 +104,7 @@ def _json(kind: type, form: str) -> Callable[[str], Any]:
     def parse(text: str) -> Any:
         try:
             value = json.loads(text, parse_constant=_refuse)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"not JSON: {error}") from None
         if not isinstance(value, kind):
             raise ValueError(f"must be {form}")

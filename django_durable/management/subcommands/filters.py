@@ -9,9 +9,10 @@ from django.core.management.base import CommandParser
 from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Coalesce
 
+from django_durable.backoff import LONGEST
 from django_durable.choices import JobStatus
 from django_durable.durations import parse_duration
-from django_durable.management.subcommands.base import flag_type, wrong_usage
+from django_durable.management.subcommands.base import flag_type, storable, wrong_usage
 from django_durable.models import Attempt
 from django_durable.querysets import ClockNow, JobQuerySet
 
@@ -29,21 +30,25 @@ def add_filters(parser: CommandParser, *, limit: int | None = None) -> None:
         help=f"only jobs in this status {several}",
     )
     group.add_argument(
-        "--name", action="extend", type=_names, help=f"only jobs of this job type {several}"
+        "--name",
+        action="extend",
+        type=flag_type(_names),
+        help=f"only jobs of this job type {several}",
     )
     group.add_argument(
         "--queue-name",
         action="extend",
-        type=_names,
+        type=flag_type(_names),
         help=f"only jobs of this queue {several}",
     )
     group.add_argument(
         "--error-class",
+        type=flag_type(storable),
         help="only jobs whose latest attempt failed with this error, such as ValueError",
     )
     group.add_argument(
         "--since",
-        type=flag_type(parse_duration),
+        type=flag_type(_duration),
         metavar="DURATION",
         help="only jobs that ended (or else were enqueued) in this time, such as 12h",
     )
@@ -58,7 +63,14 @@ def add_filters(parser: CommandParser, *, limit: int | None = None) -> None:
 
 
 def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")]
+    return [name.strip() for name in storable(text).split(",")]
+
+
+def _duration(text: str) -> timedelta:
+    duration = parse_duration(text)
+    if duration > LONGEST:
+        raise ValueError(f"{text[:50]!r} is longer than {LONGEST.days} days")
+    return duration
 
 
 def _statuses(text: str) -> list[str]:

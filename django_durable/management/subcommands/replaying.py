@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
+from django.core.exceptions import ObjectDoesNotExist
 from django.core.management.base import CommandParser
 
 from django_durable import operations
 from django_durable.durations import Rate, parse_rate
-from django_durable.exceptions import AlreadyReplayed
+from django_durable.exceptions import AlreadyReplayed, DurableError
 from django_durable.management.subcommands.base import (
     Report,
     Subcommand,
@@ -61,14 +62,18 @@ class Replay(Subcommand):
         letters: Iterable[DeadLetter]
         letters = _matching(options) if options["all"] else _named(options["ids"], problems)
         rows: list[dict[str, Any]] = []
+        notes: list[str] = []
         for letter in letters:
             try:
                 rows.append(self._replay(letter, len(rows), options))
-            except (AlreadyReplayed, DeadLetter.DoesNotExist) as error:
+            except (AlreadyReplayed, ObjectDoesNotExist) as error:
                 # Of --all it is enough that somebody else was quicker.
                 if not options["all"]:
                     problems.append(str(error))
-        return Report(rows, problems)
+            except DurableError as error:
+                # Its undo job is not done yet; the next --all finds it.
+                (notes if options["all"] else problems).append(str(error))
+        return Report(rows, problems, notes)
 
     def _replay(self, letter: DeadLetter, number: int, options: dict[str, Any]) -> dict[str, Any]:
         new = None

@@ -17,7 +17,7 @@ def payload(text: str) -> Any:
     """Read the JSON of a payload; raises `ValueError` with a sentence."""
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
 
 
@@ -43,7 +43,7 @@ class Signal(Subcommand):
             raise CommandError(f"no job has the id {key}")
         try:
             delivered = job.signal(options["signal"], options["payload"])
-        except DurableError as error:
+        except (DurableError, Job.DoesNotExist) as error:
             raise CommandError(str(error)) from error
         return Report({"delivered": delivered, "id": job.pk})
 
