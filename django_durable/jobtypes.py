@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 from asgiref.sync import sync_to_async
+from django.db.models import Q
 
 from django_durable.backoff import LONGEST, Backoff
 from django_durable.choices import MAX_PRIORITY, MIN_PRIORITY, OnDuplicate
@@ -347,11 +348,13 @@ class JobType:
     def signal(self, key: str, name: str, payload: Any = None) -> bool:
         """Send a signal to the job that holds this idempotency key; see `Job.signal`.
 
+        Where, after a rename, several do, the one that lives gets it, of several the newest.
         Raises `Job.DoesNotExist`, and stores nothing, when there is none.
         """
         from django_durable.models import Job
 
-        job: Job = Job.objects.by_key(self, key).get()
+        holders = Job.objects.by_key(self, key).alias(live=Q(finished_at__isnull=True))
+        job: Job = holders.order_by("-live", "-pk")[:1].get()
         return job.signal(name, payload)
 
     async def asignal(self, key: str, name: str, payload: Any = None) -> bool:

@@ -11,6 +11,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_durable import JobContext, PermanentFailure, SignalTimeout, signals, step, workflow
+from django_durable.jobtypes import registry
 from django_durable.models import Job
 from tests.contract.running import Runner
 from tests.workflows.driving import AT_ONCE, FlakyError, checkpoints, context_of, go, steal
@@ -126,3 +127,27 @@ def test_it_costs_nothing_while_nobody_listens() -> None:
     with CaptureQueriesContext(connection) as queries:
         context.step("second", len, "abc")
     assert len(queries) == 1
+
+
+def test_after_a_rename_a_signal_by_key_goes_to_the_job_that_lives() -> None:
+    @workflow(name="signals.old")
+    def old(context: JobContext) -> Any:
+        return context.wait_for_signal("word")
+
+    first = old.using(idempotency_key="k").enqueue()
+    registry.remove(old)
+
+    @workflow(name="signals.new", aliases=["signals.old"])
+    def new(context: JobContext) -> Any:
+        return context.wait_for_signal("word")
+
+    second = new.using(idempotency_key="k").enqueue()
+    assert new.signal("k", "word", 2)
+    assert (first.signals.count(), second.signals.get().payload) == (0, 2)
+    second.cancel()
+    assert new.signal("k", "word", 1)
+    assert first.signals.get().payload == 1
+    first.cancel()
+    assert not new.signal("k", "word", 3)
+    with pytest.raises(Job.DoesNotExist):
+        new.signal("l", "word")
