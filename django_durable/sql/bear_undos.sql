@@ -1,4 +1,5 @@
--- Insert the undo job of each dead or cancelled job that has something to take back.
+-- Insert the undo job of each dead or cancelled job that has something to take back. Nothing undoes
+-- an undo job, also where its compensations could be taken back themselves.
 INSERT INTO durable_job (
     id, root_id, parent_id, depth, awaited, name, queue_name, requires, priority, args, kwargs,
     metadata, options, max_attempts, enqueued_at, run_after, due_at, concurrency_key
@@ -15,7 +16,7 @@ FROM unnest(%(ended)s::uuid[], %(new)s::uuid[]) AS ids (old, new)
 INNER JOIN durable_job AS j ON ids.old = j.id
 CROSS JOIN (SELECT statement_timestamp() + %(offset)s::interval AS now) AS v
 WHERE
-    j.status IN ('DEAD', 'CANCELLED')
+    j.status IN ('DEAD', 'CANCELLED') AND NOT j.metadata ? 'undo'
     AND EXISTS (
         SELECT FROM durable_step AS s
         WHERE

@@ -305,6 +305,51 @@ def test_an_undo_job_that_crashed_goes_on_where_it_was() -> None:
     assert checkpoints(undo) == BOTH
 
 
+def buy_again(_taken: None, receipt: str, name: str) -> None:
+    """Take back that a purchase was taken back."""
+    taken.append(("again", name))
+
+
+@step(compensate=buy_again)
+def take_back_for_now(receipt: str, name: str) -> None:
+    """Take a purchase back by a step that could be taken back itself."""
+    take_back(receipt, name)
+
+
+@step(compensate=take_back_for_now)
+def rent(name: str) -> str:
+    """Rent something."""
+    return f"receipt of {name}"
+
+
+@workflow(name="undoing.library", max_attempts=1)
+def library(context: JobContext) -> None:
+    """Rent two things, and die."""
+    context.step("film", rent, "film")
+    context.step("book", rent, "book")
+    raise PermanentFailure("refused")
+
+
+@pytest.mark.parametrize("end", ["dead", "cancelled", "lost"])
+def test_nothing_undoes_an_undo_job(end: str) -> None:
+    if end == "cancelled":
+        resisting["book"] = (1, CancelItself)
+    else:
+        resisting["film"] = (1, PermanentFailure)
+    job = library.enqueue()
+    go_one(library)
+    undo = undo_of(job)
+    if end == "lost":
+        resisting["film"] = (1, KeyboardInterrupt)  # type: ignore[assignment]
+        runner = Runner(library)
+        runner.execute(runner.take())
+        lose(undo)
+    go(library)
+    assert fresh(undo).status == ("CANCELLED" if end == "cancelled" else "DEAD")
+    assert ("again", "book") not in taken
+    assert list(Job.all_objects.filter(metadata__has_key="undo")) == [undo]
+
+
 def test_one_that_fails_for_good_is_recorded_and_the_others_are_taken_back() -> None:
     resisting["milk"] = (1, PermanentFailure)
     job = made("refused")
