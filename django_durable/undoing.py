@@ -22,7 +22,10 @@ UNDO = "undo"
 
 
 class CompensationRun(StepRun):
-    """Be one compensation: a checkpoint of the undo job, named like the step it takes back."""
+    """Be one compensation: a checkpoint of the undo job, named like the step it takes back.
+
+    Its record is, in the same commit, the note on that step that it is taken back.
+    """
 
     kind = StepKind.COMPENSATION
 
@@ -36,16 +39,18 @@ def undo(context: JobContext) -> int:
     from django_durable.models import Step
 
     original = UUID(context.claim.metadata[UNDO])
+    # What an older version has recorded it may have died before it noted.
+    store.mark_compensated(store.connection(), context.claim.id)
     steps = Step.objects.filter(
         job_id=original, undo_name__isnull=False, status=StepStatus.SUCCEEDED, compensated=False
     ).order_by("-ordinal")
-    failed = [step.name for step in list(steps) if not _take_back(context, original, step)]
+    failed = [step.name for step in list(steps) if not _take_back(context, step)]
     if failed:
         raise PermanentFailure(f"could not be taken back: {', '.join(failed)}")
     return len(context.journal.load())
 
 
-def _take_back(context: JobContext, original: UUID, step: Step) -> bool:
+def _take_back(context: JobContext, step: Step) -> bool:
     run = CompensationRun(context, step.name, *_call_of(step))
     try:
         run.run()
@@ -57,7 +62,6 @@ def _take_back(context: JobContext, original: UUID, step: Step) -> bool:
                 raise
             run.give_up(error)
         return False
-    store.mark_compensated(store.connection(), original, context.claim.id)
     return True
 
 

@@ -36,6 +36,11 @@ class Checkpoint:
     undo_name: str | None = None
     undo_call: str | None = None
 
+    @property
+    def takes_back(self) -> bool:
+        """Tell whether its record says that a step of another job is taken back."""
+        return self.kind is StepKind.COMPENSATION and self.status is StepStatus.SUCCEEDED
+
     def as_params(self) -> dict[str, Any]:
         """Return the parameters of the statement that records one."""
         return {
@@ -88,12 +93,19 @@ def record_checkpoints(db: BaseDatabaseWrapper, checkpoints: Sequence[Checkpoint
 
 
 def record_for_many(db: BaseDatabaseWrapper, checkpoints: Sequence[Checkpoint]) -> list[Written]:
-    """Record checkpoints of several runs in one statement; say what became of each, in order.
+    """Record checkpoints of several runs; say what became of each, in order.
 
-    A pending checkpoint is completed; a final one is never changed.
+    It is one statement, and one for each compensation that has succeeded. A pending checkpoint is
+    completed; a final one is never changed.
     """
-    if len(checkpoints) == 1:
-        return [_record_one(db, checkpoints[0])]
+    others = [made for made in checkpoints if not made.takes_back]
+    written = iter(_record_several(db, others))
+    return [_record_one(db, made) if made.takes_back else next(written) for made in checkpoints]
+
+
+def _record_several(db: BaseDatabaseWrapper, checkpoints: Sequence[Checkpoint]) -> list[Written]:
+    if len(checkpoints) <= 1:
+        return [_record_one(db, made) for made in checkpoints]
     text = json.dumps([checkpoint.as_row() for checkpoint in checkpoints])
     runs: dict[Right, Written] = {}
     each: dict[tuple[Right, str, str], Written] = {}
@@ -110,7 +122,8 @@ def record_for_many(db: BaseDatabaseWrapper, checkpoints: Sequence[Checkpoint]) 
 
 
 def _record_one(db: BaseDatabaseWrapper, checkpoint: Checkpoint) -> Written:
-    found = rows(db, "record_checkpoint", **checkpoint.as_params())
+    statement = "record_compensation" if checkpoint.takes_back else "record_checkpoint"
+    found = rows(db, statement, **checkpoint.as_params())
     return Written(True, *found[0]) if found else Written(False)
 
 
@@ -150,9 +163,9 @@ def read_checkpoints(
     return found
 
 
-def mark_compensated(db: BaseDatabaseWrapper, job: UUID, undo: UUID) -> None:
-    """Note on a job's steps what its undo job has taken back."""
-    rows(db, "mark_compensated", job=job, undo=undo)
+def mark_compensated(db: BaseDatabaseWrapper, undo: UUID) -> None:
+    """Note on steps, and on the copies that other jobs have, what an undo job has taken back."""
+    rows(db, "mark_compensated", undo=undo)
 
 
 @dataclass(frozen=True)

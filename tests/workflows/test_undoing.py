@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from django_durable import DurableError, JobContext, PermanentFailure, step, store, workflow
+from django_durable import (
+    DurableError,
+    JobContext,
+    PermanentFailure,
+    faults,
+    step,
+    store,
+    workflow,
+)
 from django_durable.models import DeadLetter, Job
 from django_durable.operations import current_keep
 from tests.contract.running import Runner
@@ -305,6 +313,43 @@ def test_an_undo_job_that_crashed_goes_on_where_it_was() -> None:
     assert checkpoints(undo) == BOTH
 
 
+def test_a_crash_after_a_compensation_is_recorded_finds_its_step_marked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = made("refused", max_attempts=1)
+    undo = undo_of(job)
+    claim = Runner(shop).take()
+
+    def die(point: str) -> None:
+        if point == "after_step_record":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "hook", die)
+        Runner(shop).execute(claim)
+    assert taken == [MILK]
+    lose(undo)
+    assert fresh(undo).dead_letter.reason == "lost"
+    assert checkpoints(undo) == BOTH[:1]
+    assert [step.name for step in job.steps.filter(compensated=True)] == ["milk"]
+    # What it has not recorded, its replay takes back.
+    undo.dead_letter.replay()
+    go(shop)
+    assert taken[-1] == BREAD
+    assert checkpoints(job.dead_letter.replay()) == [("step", "look", "succeeded")]
+
+
+def test_what_an_older_version_has_recorded_and_not_marked_is_marked() -> None:
+    resisting["bread"] = (1, FlakyError)
+    job = made("refused")
+    go_one(shop)
+    assert checkpoints(undo_of(job)) == BOTH[:1]
+    job.steps.update(compensated=False)
+    go(shop)
+    assert taken == [MILK, BREAD]
+    assert job.steps.filter(compensated=True).count() == 2
+
+
 def buy_again(_taken: None, receipt: str, name: str) -> None:
     """Take back that a purchase was taken back."""
     taken.append(("again", name))
@@ -470,6 +515,65 @@ def test_a_fork_does_not_take_back_what_the_old_job_has_earned() -> None:
     assert fresh(fork).status == "DEAD"
     assert taken == [MILK]
     assert fresh(job).status == "WAITING"
+
+
+def died_again(job: Job) -> Job:
+    """Return the replay of a dead job whose undo job was cancelled; it has died like that one."""
+    undo_of(job).cancel()
+    again = job.dead_letter.replay()
+    assert checkpoints(again) == checkpoints(job)
+    go_one(shop)
+    return fresh(again)
+
+
+def test_what_a_replay_has_taken_back_no_copy_of_it_goes_by() -> None:
+    job = made("refused")
+    again = died_again(job)
+    with pytest.raises(DurableError, match=str(undo_of(again).pk)):
+        job.fork("milk")
+    go(shop)
+    assert taken == [MILK, BREAD]
+    assert checkpoints(job.fork("milk")) == [("step", "look", "succeeded")]
+    for each in (job, again):
+        assert set(each.steps.filter(compensated=True).values_list("name", flat=True)) == {
+            "bread",
+            "milk",
+        }
+
+
+def test_what_a_replay_has_earned_anew_is_another_step_than_the_old_one() -> None:
+    job = made("refused")
+    undo_of(job).cancel()
+    again = job.dead_letter.replay(from_step="milk")
+    go(shop)
+    assert fresh(again).status == "DEAD"
+    # The bread was copied. There are two bottles, of which the old one is the old job's.
+    assert taken == [MILK, BREAD]
+    assert list(job.steps.filter(compensated=True).values_list("name", flat=True)) == ["bread"]
+
+
+def test_what_the_old_job_takes_back_a_replay_of_its_fork_earns_anew() -> None:
+    job = made("waiting")
+    fork = job.fork(from_step="milk", args=["refused"])
+    go_one(shop)
+    assert fresh(fork).status == "DEAD"
+    go(shop)
+    assert taken == [MILK]
+    job.cancel()
+    with pytest.raises(DurableError, match=str(undo_of(job).pk)):
+        fresh(fork).dead_letter.replay()
+    go(shop)
+    assert taken == [MILK, MILK, BREAD]
+    assert checkpoints(fresh(fork).dead_letter.replay()) == [("step", "look", "succeeded")]
+
+
+def test_a_fork_that_has_copied_nothing_is_replayed_whatever_the_old_job_takes_back() -> None:
+    job = made("waiting")
+    fork = job.fork(args=["refused"])
+    go(shop)
+    job.cancel()
+    assert fresh(undo_of(job)).status == "READY"
+    assert fresh(fork).dead_letter.replay().status == "READY"
 
 
 # Where it is born, and who cancels it.
