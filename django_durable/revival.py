@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import re
+from contextlib import suppress
 from importlib import import_module
 from inspect import getattr_static
 
@@ -23,22 +24,38 @@ def revive(error_class: str, message: str) -> Exception:
     kind = _find(error_class)
     if kind is None:
         error: Exception = PermanentFailure(f"{error_class}: {message}")
-    elif kind.__module__ == exceptions.__name__:
-        error = kind(message)
     else:
         try:
             error = _made(kind, message)
         except Exception:  # noqa: BLE001 - a class of users' code may ask for anything
             return PermanentFailure(f"{error_class}: {message}")
+        if not _says(error, message):
+            # It would make its text anew, from what is not recorded.
+            with suppress(Exception):
+                error = _made(_like(kind, __str__=lambda _: message), message)
     vars(error)["retryable"] = False
     return error
 
 
+def _says(error: Exception, message: str) -> bool:
+    try:
+        return str(error) == message
+    except Exception:  # noqa: BLE001 - it may lack all that its constructor sets
+        return False
+
+
+def _like(kind: type[Exception], **own: object) -> type[Exception]:
+    """Return a class that passes for `kind`, with attributes of its own."""
+    named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return type(kind.__name__, (kind,), {**named, **own})
+
+
 def _made(kind: type[Exception], message: str) -> Exception:
+    if kind.__module__ == exceptions.__name__:
+        return kind(message)
     if hasattr(getattr_static(kind, "retryable", None), "__get__"):
         # It would decide anew, from what is not recorded. The rest is the class itself.
-        named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
-        kind = type(kind.__name__, (kind,), {**named, "retryable": False})
+        kind = _like(kind, retryable=False)
     if issubclass(kind, ExceptionGroup):
         # Its text is its message with the number of its members, which it counts itself.
         own = _COUNT.sub("", message)

@@ -19,7 +19,9 @@ from django_durable import (
     Backoff,
     DuplicateStep,
     DurableError,
+    JobCancelled,
     JobContext,
+    JobFailed,
     PermanentFailure,
     RetryJob,
     step,
@@ -27,8 +29,10 @@ from django_durable import (
     workflow,
 )
 from django_durable.choices import StepKind, StepStatus
+from django_durable.errortext import class_path
 from django_durable.models import Job, Step
 from django_durable.outcomes import Abandoned
+from django_durable.revival import revive
 from django_durable.worker.recorder import Recorder, Ticket
 from tests.contract.running import Runner
 from tests.workflows.driving import (
@@ -219,9 +223,10 @@ def test_a_permanent_error_is_recorded_and_raised_again_as_what_it_was(
     go(flow)
     assert value_of(job) == "went on"
     assert calls == [1]
-    assert seen[0] == seen[1]
-    assert seen[0][0] is type(error)
-    assert "no use" in seen[0][1]
+    assert [said for _kind, said in seen] == [str(error)] * 2
+    for kind, _said in seen:
+        assert issubclass(kind, type(error))
+        assert class_path(kind) == class_path(type(error))
 
 
 def test_a_recorded_error_that_nobody_catches_is_the_death_of_the_job_at_once() -> None:
@@ -291,6 +296,71 @@ def test_a_permanent_group_comes_back_as_its_class_with_a_member_that_tells(kind
     assert (
         seen == [(kind, "no use", repr(PermanentFailure("no use (2 sub-exceptions)")), False)] * 2
     )
+
+
+class TalkativeError(Exception):
+    """Say what only its constructor can have set."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"code {self.code}"
+
+
+class HeirlessError(TalkativeError):
+    """Be a class that none may be made of any more."""
+
+    def __init_subclass__(cls) -> None:
+        raise TypeError("no heirs")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TalkativeError(404),
+        KeyError("k"),
+        UnicodeDecodeError("utf8", b"x", 0, 1, "bad"),
+        OSError(2, "no file"),
+        JobCancelled("too late"),
+        JobFailed("no money", error_class="shop.CardError"),
+        RefusedError("card stolen"),
+        PickyError(404, server="a"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_comes_back_with_its_message(error: Exception) -> None:
+    seen: list[Exception] = []
+
+    def fail() -> None:
+        raise error
+
+    @workflow(backoff=AT_ONCE, max_attempts=2, give_up_on=type(error))
+    def flow(context: JobContext) -> None:
+        try:
+            context.step("fail", fail)
+        except type(error) as caught:
+            seen.append(caught)
+            if context.attempt == 1:
+                raise RetryJob("again") from None
+            raise
+
+    job = flow.enqueue()
+    go(flow)
+    assert [str(caught) for caught in seen] == [str(error)] * 2
+    names = {(type(caught).__module__, type(caught).__qualname__) for caught in seen}
+    assert names == {(type(error).__module__, type(error).__qualname__)}
+    letter = fresh(job).dead_letter
+    assert letter is not None
+    assert (letter.message, letter.reason) == (str(error), "permanent")
+    assert letter.error_class == fresh(job).steps.get().error_class
+
+
+def test_the_class_of_an_error_matters_more_than_its_message() -> None:
+    caught = revive(f"{__name__}.HeirlessError", "code 404")
+    assert isinstance(caught, HeirlessError)
+    assert caught.args == ("code 404",)
 
 
 def test_an_error_whose_class_is_gone_comes_back_as_a_permanent_failure() -> None:
