@@ -32,6 +32,13 @@ class Known:
     wake_at: datetime | None = None
     child: UUID | None = None
     tries: int = 0
+    # The key of its row, if it was recorded before this run.
+    row: int = 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Return what orders the recorded ones; of one ordinal the rows tell which came first."""
+        return self.ordinal, self.row
 
     @property
     def is_final(self) -> bool:
@@ -53,8 +60,10 @@ class Journal:
         self._lock = threading.RLock()
         self._known: dict[tuple[str, str], Known] | None = None
         self._reached: set[tuple[str, str]] = set()
-        self._last = 0
-        self._reached_last = 0
+        # The ordinals that were recorded before this run, and where in their order it is.
+        self._ordinals: set[int] = set()
+        self._ordinal = 0
+        self._reached_last = (0, 0)
         self._missed = False
 
     @property
@@ -70,7 +79,14 @@ class Journal:
                 if recorded is None:
                     recorded = store.read_checkpoints(store.connection(), [self._job])[self._job]
                 self._known = {(row[0], row[1]): _known(*row[2:]) for row in recorded}
-                self._last = max((known.ordinal for known in self._known.values()), default=0)
+                self._ordinals = {known.ordinal for known in self._known.values()}
+                # An undo job comes to nothing again that it has taken back.
+                behind = [
+                    known.ordinal
+                    for (kind, _name), known in self._known.items()
+                    if kind == StepKind.COMPENSATION
+                ]
+                self._ordinal = max(behind, default=0)
             return self._known
 
     def enter(self, kind: StepKind, name: str) -> Known | None:
@@ -87,15 +103,22 @@ class Journal:
             self._reached.add(key)
             if known is None or not known.is_final:
                 self._missed = True
-            if known is not None and kind is not StepKind.PATCH:
-                self._reached_last = max(self._reached_last, known.ordinal)
+            if known is not None:
+                self._ordinal = max(self._ordinal, known.ordinal)
+                if kind is not StepKind.PATCH:
+                    self._reached_last = max(self._reached_last, known.place)
             return known
 
     def next_ordinal(self) -> int:
-        """Return the number of a checkpoint that is new."""
+        """Return the number of a checkpoint that is new: where in the order the run is.
+
+        So what is earned anew, or added to the code, lies before what is reached after it. If there
+        is no number left between two that are recorded, it has that of the first; see `place`.
+        """
         with self._lock:
-            self._last += 1
-            return self._last
+            if self._ordinal + 1 not in self._ordinals:
+                self._ordinal += 1
+            return self._ordinal
 
     def keep(self, kind: StepKind, name: str, known: Known) -> None:
         """Take note of what was just recorded."""
@@ -120,9 +143,9 @@ class Journal:
         several tasks come to verbs the order says nothing: then those `anywhere` count as later.
         """
         with self._lock:
-            last = 0 if anywhere else self._reached_last
+            last = (0, 0) if anywhere else self._reached_last
             return any(
-                known.ordinal > last and key not in self._reached and key[0] != StepKind.PATCH
+                known.place > last and key not in self._reached and key[0] != StepKind.PATCH
                 for key, known in self.load().items()
             )
 

@@ -120,7 +120,7 @@ def replay(
         delay=delay,
         by=by,
         copy=from_step is not None or (args is None and kwargs is None),
-        copy_before=_ordinal_of(letter.job, from_step),
+        copy_before=_row_of(letter.job, from_step),
     )
     if replayed.already:
         raise AlreadyReplayed(f"the dead letter of {letter.job_id} has been replayed already")
@@ -157,7 +157,7 @@ def fork(
         job.pk,
         **_given_payload(job, args, kwargs),
         copy=from_step is not None,
-        copy_before=_ordinal_of(job, from_step),
+        copy_before=_row_of(job, from_step),
     )
     if made.undoing is not None:
         raise DurableError(
@@ -168,18 +168,21 @@ def fork(
     return _announced(db, made)
 
 
-def _ordinal_of(job: Job, from_step: str | None) -> int | None:
-    """Return where the step of this name lies among the job's checkpoints."""
+def _row_of(job: Job, from_step: str | None) -> int | None:
+    """Return the row of the step of this name, the first one among the job's checkpoints."""
     if from_step is None:
         return None
     found: int | None = (
         job.steps.filter(name=from_step)
-        .order_by("ordinal")
-        .values_list("ordinal", flat=True)
+        .order_by("ordinal", "pk")
+        .values_list("pk", flat=True)
         .first()
     )
     if found is None:
-        names = ", ".join(job.steps.values_list("name", flat=True)[:20]) or "none"
+        names = (
+            ", ".join(job.steps.order_by("ordinal", "pk").values_list("name", flat=True)[:20])
+            or "none"
+        )
         raise ValueError(f"{job} has recorded no step {from_step!r}; it has: {names}")
     return found
 

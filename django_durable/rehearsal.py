@@ -286,7 +286,7 @@ def _read_only() -> Iterator[None]:
 
 
 def _check(job: Job, job_type: JobType) -> list[Finding]:
-    recorded: list[Step] = list(job.steps.order_by("ordinal").defer("value", "undo_call"))
+    recorded: list[Step] = list(job.steps.order_by("ordinal", "pk").defer("value", "undo_call"))
 
     def finding(problem: str, kind: str, step: str, text: str) -> Finding:
         return Finding(job.pk, job.name, problem, kind, step, text)

@@ -29,7 +29,7 @@ def revive(error_class: str, message: str) -> Exception:
             error = _made(kind, message)
         except Exception:  # noqa: BLE001 - a class of users' code may ask for anything
             return PermanentFailure(f"{error_class}: {message}")
-        if not _says(error, message):
+        if not isinstance(error, ExceptionGroup) and not _says(error, message):
             # It would make its text anew, from what is not recorded.
             with suppress(Exception):
                 error = _made(_like(kind, __str__=lambda _: message), message)

@@ -51,7 +51,7 @@ def find_steps(job: Job, keys: Sequence[CheckpointKey]) -> list[Step]:
     from django_durable.models import Step
 
     names = {name for _kind, name in keys}
-    found = Step.objects.filter(job_id=job.pk, name__in=names).order_by("ordinal")
+    found = Step.objects.filter(job_id=job.pk, name__in=names).order_by("ordinal", "pk")
     steps = [step for step in found if (step.kind, step.name) in keys]
     for step in steps:
         step.job = job

@@ -43,7 +43,7 @@ def undo(context: JobContext) -> int:
     store.mark_compensated(store.connection(), context.claim.id)
     steps = Step.objects.filter(
         job_id=original, undo_name__isnull=False, status=StepStatus.SUCCEEDED, compensated=False
-    ).order_by("-ordinal")
+    ).order_by("-ordinal", "-pk")
     failed = [step.name for step in list(steps) if not _take_back(context, step)]
     if failed:
         raise PermanentFailure(f"could not be taken back: {', '.join(failed)}")

@@ -91,7 +91,7 @@ class ForkForm(CallForm):
     def prepare(self) -> None:
         """Offer the steps that the job has recorded."""
         super().prepare()
-        steps = self.obj.steps.exclude(status=StepStatus.PENDING).order_by("ordinal")
+        steps = self.obj.steps.exclude(status=StepStatus.PENDING).order_by("ordinal", "pk")
         names = list(dict.fromkeys(steps.values_list("name", flat=True)[:MAX_STEPS]))
         choices = [(name, gettext("at “%(step)s”") % {"step": name}) for name in names]
         field: Any = self.fields["from_step"]

@@ -75,7 +75,7 @@ def timeline(job: Job, limit: int = 100, *, messages: bool = True) -> list[Entry
 
     Without `messages`, the messages of errors are left out, but not their classes.
     """
-    steps = list(job.steps.order_by("ordinal").defer("value", "undo_call")[:MOST_STEPS])
+    steps = list(job.steps.order_by("ordinal", "pk").defer("value", "undo_call")[:MOST_STEPS])
     entries = [
         *_birth(job),
         *_attempts(job, steps, limit, messages=messages),

@@ -15,4 +15,11 @@ SELECT
 FROM durable_step AS s
 WHERE
     s.job_id = %(old)s AND s.status = 'succeeded' AND NOT s.compensated
-    AND (%(before)s::int IS NULL OR s.ordinal < %(before)s::int)
+    AND (
+        %(before)s::bigint IS NULL OR (s.ordinal, s.id) < (
+            SELECT named.ordinal, named.id FROM durable_step AS named
+            WHERE named.id = %(before)s::bigint
+        )
+    )
+-- Of one ordinal, the rows tell the order.
+ORDER BY s.ordinal, s.id

@@ -294,8 +294,8 @@ def replay(
 
     The lock on the dead job decides between two replays; the second finds the letter marked. It
     decides, too, between the replay of a job and that of its undo job. The idempotency key moves to
-    the new job. With `copy` it has the checkpoints that the dead one earned, those before ordinal
-    `copy_before` only if that is given, and it is the new one now that would take them back.
+    the new job. With `copy` it has the checkpoints that the dead one earned, those before the
+    row `copy_before` only if that is given, and it is the new one now that would take them back.
     """
     with atomic(db):
         locked = rows(db, "lock_letter", letter=letter)

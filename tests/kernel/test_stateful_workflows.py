@@ -179,7 +179,7 @@ class Machine(RuleBasedStateMachine):
     @rule(number=PICK, step=st.one_of(st.none(), PICK))
     def replay(self, number: int, step: int | None) -> None:
         job = self.pick(number, "DEAD")
-        names = list(job.steps.order_by("ordinal").values_list("name", flat=True))
+        names = list(job.steps.order_by("ordinal", "pk").values_list("name", flat=True))
         from_step = names[step % len(names)] if names and step is not None else None
         letter = DeadLetter.objects.get(job=job)
         try:

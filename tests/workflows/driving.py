@@ -51,7 +51,7 @@ def value_of(job: Job) -> Any:
 
 def checkpoints(job: Job) -> list[tuple[str, str, str]]:
     """Return kind, name and status of all checkpoints in their order."""
-    return list(job.steps.order_by("ordinal").values_list("kind", "name", "status"))
+    return list(job.steps.order_by("ordinal", "pk").values_list("kind", "name", "status"))
 
 
 def context_of(claim: Claim) -> JobContext:

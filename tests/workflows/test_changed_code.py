@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from django_durable import JobContext, PermanentFailure, workflow
+from django_durable import Backoff, JobContext, PermanentFailure, step, workflow
 from django_durable.inspection import timeline
 from django_durable.jobtypes import registry
 from django_durable.models import Job
+from django_durable.rehearsal import check_histories
 from tests.workflows.driving import (
     AT_ONCE,
     HOUR,
@@ -428,3 +429,252 @@ def test_a_job_of_any_status_can_be_forked(parked: Job, calls: list[str], advanc
     go(flow)
     assert {fresh(parked).status, fresh(new).status} == {"SUCCESSFUL"}
     assert calls == ["a", "b", "c", "c"]
+
+
+# What is earned out of order has its place in the order of the code all the same.
+
+
+def earned(job: Job) -> list[str]:
+    """Return the names of the checkpoints in their order."""
+    return list(job.steps.order_by("ordinal", "pk").values_list("name", flat=True))
+
+
+def test_a_step_that_a_replay_earns_anew_lies_where_it_was() -> None:
+    closed = [True]
+    taken_back: list[str] = []
+
+    @step(compensate=lambda value: taken_back.append(value))
+    def charge() -> str:
+        return "charged"
+
+    @workflow(backoff=AT_ONCE, max_attempts=1)
+    def order(context: JobContext) -> None:
+        context.step("charge", charge)
+        context.step("reserve", int)
+        context.step("mail", int)
+        if closed:
+            raise PermanentFailure("closed")
+
+    job = order.enqueue()
+    go(order)
+    assert taken_back == ["charged"]
+    closed.clear()
+    letter = fresh(job).dead_letter
+    assert letter is not None
+    new = letter.replay()
+    assert earned(new) == ["reserve", "mail"]
+    go(order)
+    assert fresh(new).status == "SUCCESSFUL"
+    assert earned(new) == ["charge", "reserve", "mail"]
+    assert earned(fresh(new).fork(from_step="mail")) == ["charge", "reserve"]
+
+
+def added(calls: list[str]) -> Any:
+    """Return code that has more steps than the old one, around its first two."""
+
+    def new(context: JobContext) -> None:
+        context.step("first", calls.append, "first")
+        context.step("second", calls.append, "second")
+        context.step("a", calls.append, "a")
+        context.step("one", calls.append, "one")
+        context.step("two", calls.append, "two")
+        context.step("b", calls.append, "b")
+        context.sleep("night", HOUR)
+        context.step("c", calls.append, "c")
+
+    return new
+
+
+@pytest.mark.parametrize(
+    ("step", "before"),
+    [
+        ("first", []),
+        ("second", ["first"]),
+        ("a", ["first", "second"]),
+        ("one", ["first", "second", "a"]),
+        ("two", ["first", "second", "a", "one"]),
+        ("b", ["first", "second", "a", "one", "two"]),
+        ("c", ["first", "second", "a", "one", "two", "b", "night"]),
+    ],
+)
+def test_a_fork_has_what_a_deploy_has_put_before_the_step(
+    parked: Job, calls: list[str], advance: Any, step: str, before: list[str]
+) -> None:
+    advance(HOUR)
+    flow = deploy(added(calls))
+    go(flow)
+    whole = ["first", "second", "a", "one", "two", "b", "night", "c"]
+    assert earned(parked) == whole
+    new = fresh(parked).fork(from_step=step)
+    assert earned(new) == before
+    advance(2 * HOUR)
+    go(flow)
+    advance(3 * HOUR)
+    go(flow)
+    assert earned(new) == whole
+
+
+def test_what_a_replay_leaves_to_the_old_job_is_what_it_does_not_copy(
+    parked: Job, calls: list[str], advance: Any
+) -> None:
+    @step(compensate=calls.append)
+    def buy(name: str) -> str:
+        return name
+
+    def new(context: JobContext) -> None:
+        context.step("a", calls.append, "a")
+        context.step("one", buy, "one")
+        context.step("two", buy, "two")
+        context.step("b", calls.append, "b")
+        context.sleep("night", HOUR)
+        raise PermanentFailure("closed")
+
+    advance(HOUR)
+    flow = deploy(new)
+    go_one(flow)
+    parked = fresh(parked)
+    # The undo job has come to nothing, so that there is something to leave.
+    parked.children.get().cancel()
+    assert parked.dead_letter is not None
+    again = parked.dead_letter.replay(from_step="two")
+    assert earned(again) == ["a", "one"]
+    left = parked.steps.filter(undo_name__isnull=False)
+    assert [found.name for found in left] == ["two"]
+
+
+def test_steps_of_one_place_are_taken_back_in_reverse_order(
+    parked: Job, calls: list[str], advance: Any
+) -> None:
+    @step(compensate=lambda value, *_: calls.append(value))
+    def buy(name: str) -> str:
+        return name
+
+    names = ["one", "two", "three", "four"]
+
+    def new(context: JobContext) -> None:
+        context.step("a", calls.append, "a")
+        for name in names:
+            context.step(name, buy, name)
+        context.step("b", calls.append, "b")
+        raise PermanentFailure("closed")
+
+    advance(HOUR)
+    go(deploy(new))
+    assert calls == ["a", "b", *reversed(names)]
+
+
+def test_a_step_with_tries_left_keeps_its_place(
+    parked: Job, calls: list[str], advance: Any
+) -> None:
+    failing = [True]
+
+    @step(max_attempts=3, backoff=Backoff(initial=HOUR, jitter=0.0))
+    def try_it() -> None:
+        if failing:
+            failing.clear()
+            raise FlakyError
+
+    def new(context: JobContext) -> None:
+        context.step("a", calls.append, "a")
+        context.step("tried", try_it)
+        context.step("after", calls.append, "after")
+        context.step("b", calls.append, "b")
+        context.sleep("night", HOUR)
+
+    advance(HOUR)
+    flow = deploy(new)
+    go(flow)
+    assert fresh(parked).status == "WAITING"
+    advance(3 * HOUR)
+    go(flow)
+    assert fresh(parked).status == "SUCCESSFUL"
+    assert earned(parked) == ["a", "tried", "after", "b", "night"]
+    assert earned(fresh(parked).fork(from_step="after")) == ["a", "tried"]
+
+
+def test_many_children_of_one_place_keep_their_order(
+    parked: Job, calls: list[str], advance: Any
+) -> None:
+    @workflow(name="parcel")
+    def parcel(context: JobContext) -> None:
+        pass
+
+    def new(context: JobContext) -> None:
+        context.step("a", calls.append, "a")
+        context.start_many("child", parcel, [((), {})] * 12)
+        context.step("b", calls.append, "b")
+        context.sleep("night", HOUR)
+
+    advance(HOUR)
+    go(deploy(new), parcel)
+    assert fresh(parked).status == "SUCCESSFUL"
+    names = [f"child-{number}" for number in range(12)]
+    assert earned(parked) == ["a", *names, "b", "night"]
+    assert earned(fresh(parked).fork(from_step="child-10")) == ["a", *names[:10]]
+
+
+def test_answers_about_patches_go_by_the_order_of_one_place(
+    parked: Job, calls: list[str], advance: Any
+) -> None:
+    answers: dict[str, bool] = {}
+
+    def second(context: JobContext) -> None:
+        context.step("a", calls.append, "a")
+        context.step("one", calls.append, "one")
+        context.step("two", calls.append, "two")
+        context.sleep("evening", 3 * HOUR)
+
+    def third(context: JobContext) -> None:
+        context.step("a", calls.append, "a")
+        answers["before one"] = context.patched("before one")
+        context.step("one", calls.append, "one")
+        answers["before two"] = context.patched("before two")
+        context.step("two", calls.append, "two")
+        context.sleep("evening", 3 * HOUR)
+        answers["ahead"] = context.patched("ahead")
+
+    parked.steps.exclude(name__in=["a", "b"]).delete()
+    # What lies behind the place of the new ones is no step, and says nothing about patches.
+    parked.steps.filter(name="b").update(kind="patch")
+    advance(HOUR)
+    go(deploy(second))
+    assert earned(parked) == ["a", "one", "two", "evening", "b"]
+    advance(5 * HOUR)
+    go(deploy(third))
+    assert fresh(parked).status == "SUCCESSFUL"
+    assert answers == {"before one": False, "before two": False, "ahead": True}
+
+
+def test_what_runs_at_once_lies_before_what_was_recorded_after_it(
+    parked: Job, calls: list[str], advance: Any
+) -> None:
+    async def pause(name: str) -> None:
+        await asyncio.sleep(0.01)
+        calls.append(name)
+
+    names = ["w", "x", "y", "z"]
+
+    async def new(context: JobContext) -> None:
+        await context.astep("a", pause, "a")
+        await asyncio.gather(*(context.astep(name, pause, name) for name in names))
+        await context.astep("b", pause, "b")
+        await context.asleep("night", HOUR)
+        await asyncio.gather(*(context.astep(f"late {name}", pause, name) for name in names))
+        await context.astep("c", pause, "c")
+
+    advance(HOUR)
+    go(deploy(new))
+    assert fresh(parked).status == "SUCCESSFUL"
+    found = earned(parked)
+    assert (found[0], found[5:7], found[-1]) == ("a", ["b", "night"], "c")
+    assert sorted(found[1:5]) == names
+    assert sorted(found[7:-1]) == [f"late {name}" for name in names]
+    assert earned(fresh(parked).fork(from_step="b")) == found[:5]
+
+
+def test_the_places_of_added_steps_are_no_disorder_to_a_rehearsal(
+    parked: Job, calls: list[str], advance: Any
+) -> None:
+    advance(HOUR)
+    go(deploy(added(calls)))
+    assert check_histories(Job.objects.all()) == (1, [])

@@ -108,7 +108,7 @@ def _company(job: Job) -> dict[str, Any]:
     )
     return {
         "attempts": list(job.attempts.order_by("number").values(*columns)),
-        "steps": [_step(step) for step in job.steps.order_by("ordinal")],
+        "steps": [_step(step) for step in job.steps.order_by("ordinal", "pk")],
         "signals": [
             {
                 "name": signal.name,
