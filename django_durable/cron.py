@@ -31,6 +31,8 @@ _ENTRY = re.compile(
     rf"(?:(?:\*|[0-9]{{1,2}}|[a-z]{{3}}|{_RANGE})(?P<step>/[0-9]{{1,2}})?"
     r"|\?|l|l[0-7]|(?:[0-7]|[a-z]{3})#[1-5])"
 )
+# A weekday of one week of the month.
+_NTH = re.compile(r"l[0-7]|\w+#[1-5]")
 _RANDOM = re.compile(r"[hr](\(.*\))?(/.*)?")
 _NUMBERS = {**M_ALPHAS, **DOW_ALPHAS}
 # How many minutes, hours, days, months and weekdays there are.
@@ -211,7 +213,8 @@ def _read(expression: str) -> _Pattern:
         )
     except CroniterError as error:
         raise ValueError(f"{expression[:50]!r} is not a cron expression: {error}") from None
-    if nth and (days != ["*"] or set(weekdays) != set(nth)):
+    # croniter forgets a plain weekday that is named beside a numbered one of its own.
+    if nth and (days != ["*"] or not all(_NTH.fullmatch(entry) for entry in fields[4].split(","))):
         raise ValueError(
             f"{expression[:50]!r}: # and L weekdays stand alone, beside no plain weekday and no"
             " day of the month; make two schedules"

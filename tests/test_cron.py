@@ -175,6 +175,9 @@ class TestReading:
             ("0 0 13 * 5#2", "stand alone"),
             ("0 0 * * 0-6,1#2", "stand alone"),
             ("0 0 * * 1,5#2", "mixing"),
+            ("0 0 * * 1,1#2", "stand alone"),
+            ("0 0 * * mon,mon#1", "stand alone"),
+            ("0 0 * * 5,l5", "stand alone"),
         ],
     )
     def test_refuses_with_a_reason(self, expression: str, reason: str) -> None:
