@@ -12,12 +12,13 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import DatabaseError, Error, InterfaceError, OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Exists, F, OuterRef
 
@@ -263,14 +264,14 @@ def _fire_locked(db: BaseDatabaseWrapper, shares: Mapping[int, int]) -> list[Job
     try:
         with store.transaction():
             return _fire_together(db, shares)
-    except (OperationalError, InterfaceError):
-        raise
-    except DatabaseError as error:
+    except Error as error:
+        # Raises it if the database is away: no schedule is to blame for that.
+        why = schedules.why_broken(error, db)
         if len(shares) > 1:
             return _fire_one_by_one(db, shares)
         (pk,) = shares
         logger.exception("The schedule %s cannot fire", pk)
-        store.break_schedule(db, pk, f"{type(error).__name__}: {error}", schedules.RETRY)
+        store.break_schedule(db, pk, why, schedules.RETRY)
         return []
 
 
@@ -291,8 +292,12 @@ def _fire_together(db: BaseDatabaseWrapper, shares: Mapping[int, int]) -> list[J
     verdicts: dict[int, Verdict] = {}
     until = time.monotonic() + TIME
     for pk, most in shares.items():
+        # What users' code has broken for all is found out by the next ones, each by itself.
+        savepoint = store.transaction() if len(shares) == 1 else nullcontext()
         try:
-            verdicts[pk] = _judge(found[pk], most, until)
+            with savepoint:
+                verdict = _judge(found[pk], most, until)
+            verdicts[pk] = verdict
         except (Exception, SystemExit) as error:  # noqa: BLE001 - told in `broken`
             _break(db, found[pk], error)
         if time.monotonic() > until:

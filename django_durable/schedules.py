@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.db import DatabaseError, IntegrityError, connections, transaction
+from django.db import Error, IntegrityError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F
 
@@ -372,10 +372,10 @@ def may_pass(error: BaseException) -> bool:
 def why_broken(error: BaseException, db: BaseDatabaseWrapper) -> str:
     """Say in `broken` what a schedule cannot fire for: a bad row, or users' code.
 
-    Raises the error if it has broken the transaction on `db`; users' code may have another database
-    that is away.
+    Raises the error if the transaction on `db` can't go on: that is broken, or the connection gone.
+    Users' code may have another database that is away.
     """
-    if isinstance(error, DatabaseError) and not store.is_usable(db):
+    if isinstance(error, Error) and not store.is_usable(db):
         raise error
     text = ErrorText.from_exception(error)
     return f"{text.error_class}: {text.message}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, OperationalError, connection, transaction
+from django.db import Error, IntegrityError, OperationalError, connection, transaction
 from django.db.models import F
 
 from django_durable import UnknownJob, firing, job, store
@@ -708,6 +710,81 @@ def test_what_users_code_raises_for_a_schedule_stops_no_other(
         assert look() == 1
     assert nominal(other) == ["04 13:00:00"]
     assert Schedule.objects.get(name="bad").broken
+
+
+def refuse(how: str) -> None:
+    """Fail as the jobs' database lets users' code fail whose connection lives on."""
+    with connection.cursor() as cursor:
+        if how == "a closed cursor":
+            cursor.close()
+        cursor.execute(f"DO $$ BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = '{how}'; END $$")
+
+
+def refuse_and_go_on(how: str) -> None:
+    with contextlib.suppress(Error):
+        refuse(how)
+
+
+def refuse_in_other_words(how: str) -> None:
+    try:
+        refuse(how)
+    except Error as error:
+        raise ValueError("busy") from error
+
+
+# A statement that was cancelled or took too long, a lock that was not free, a conflict, a deadlock.
+@pytest.mark.parametrize("how", ["57014", "55P03", "40001", "40P01", "a closed cursor"])
+@pytest.mark.parametrize("fail", [refuse, refuse_and_go_on, refuse_in_other_words])
+@pytest.mark.parametrize("run_on_create", [False, True])
+def test_users_code_that_fails_on_the_jobs_database_stops_no_other_and_is_tried_again(
+    work: JobType, at: At, how: str, fail: Callable[[str], None], *, run_on_create: bool
+) -> None:
+    works = how == "a closed cursor" and fail is refuse_and_go_on
+    failing = [how]
+
+    def key() -> str:
+        if failing:
+            fail(how)
+        return "key"
+
+    at(2026, 5, 4, 12, 30)
+    Schedule.objects.bulk_create(
+        Schedule(job_name="scheduled.keyed", name=f"bad-{n}", cron="@hourly",
+                 run_on_create=run_on_create)
+        for n in range(2)
+    )  # fmt: skip
+    others = [work.schedule(f"other-{n}", cron="@hourly") for n in range(2)]
+    job(name="scheduled.keyed", concurrency_key=key)(lambda: None)
+    at(2026, 5, 4, 13, 0, 1)
+    look()
+    assert [nominal(other) for other in others] == [["04 13:00:00"]] * 2
+    for row in Schedule.objects.filter(job_name="scheduled.keyed"):
+        said = {refuse: "refused", refuse_in_other_words: "busy"}.get(fail, "")
+        assert (said if how != "a closed cursor" else "") in row.broken
+        assert bool(row.broken) == (not works)
+        assert works or 29 * SECOND < row.retry_at - moment(13, 0, 1) < 2 * MINUTE
+    failing.clear()
+    at(2026, 5, 4, 13, 5)
+    look()
+    for row in Schedule.objects.filter(job_name="scheduled.keyed"):
+        assert (row.broken, row.retry_at) == ("", None)
+        assert "04 13:00:00" in nominal(row)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_schedule_is_to_blame_for_a_database_that_is_away(at: At) -> None:
+    def key() -> str:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return "key"
+
+    at(2026, 5, 4, 12, 30)
+    kind = job(name="scheduled.keyed", concurrency_key=key)(lambda: None)
+    row = kind.schedule("hourly", cron="@hourly")
+    at(2026, 5, 4, 13, 0, 1)
+    with pytest.raises(OperationalError):
+        look()
+    assert reread(row).broken == ""
 
 
 @pytest.fixture
