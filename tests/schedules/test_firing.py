@@ -586,8 +586,9 @@ def test_a_schedule_that_the_database_refuses_is_found_out_and_stops_no_other(at
 
 
 def test_a_refused_schedule_beside_one_that_is_always_behind_stops_no_other(
-    work: JobType, at: At
+    work: JobType, at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(firing, "TIME", 60.0)
     at(2026, 5, 4, 12, 30)
     behind, bad, other = (
         work.schedule(name, cron="@hourly", **more)
@@ -623,8 +624,9 @@ def far_behind(count: int, **more: Any) -> None:
 
 
 def test_one_look_makes_some_jobs_of_each_schedule_that_is_far_behind(
-    work: JobType, at: At
+    work: JobType, at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(firing, "TIME", 60.0)
     far_behind(60)
     at(2026, 5, 5, 12)
     for looks in (1, 2):
