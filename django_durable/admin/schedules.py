@@ -154,6 +154,7 @@ class ScheduleAdmin(OperationsAdmin):
     ordering = ("job_name", "name")
     search_fields = ("name__startswith", "job_name__startswith")
     readonly_fields = ("state", "times", "coming", "skipped_text", "declared")
+    payload_columns = frozenset({"args", "kwargs", "broken", "declaration"})
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return admin.ModelAdmin.has_add_permission(self, request)

@@ -332,13 +332,24 @@ SECRETIVE = [
     ("attempt", "message__startswith"),
     ("attempt", "traceback__contains"),
     ("attempt", "job__args__contains"),
+    ("schedule", "args__contains"),
+    ("schedule", "args__gt"),
+    ("schedule", "kwargs__regex"),
+    ("schedule", "kwargs__startswith"),
+    ("schedule", "kwargs"),
+    ("schedule", "broken__contains"),
+    ("schedule", "declaration__contains"),
+    ("schedule", "jobs__args__contains"),
+    ("job", "schedule__kwargs__contains"),
+    ("job", "steps__value__contains"),
+    ("job", "signals__payload__contains"),
 ]
 
 
 @pytest.mark.parametrize(("model", "lookup"), SECRETIVE)
 def test_nobody_can_filter_by_what_he_may_not_see(staff, model, lookup):
     dead(SECRET, message=SECRET)
-    client = staff("view_job", "view_deadletter", "view_attempt")
+    client = staff("view_job", "view_deadletter", "view_attempt", "view_schedule")
     answer = client.get(url("changelist", model=model), {lookup: SECRET})
     assert answer.status_code == 400
 
