@@ -29,7 +29,7 @@ from django_durable.enqueueing import as_job, send_enqueued
 from django_durable.fields import can_be_read
 from django_durable.models import Job, Schedule
 from django_durable.querysets import ClockNow
-from django_durable.schedules import NO_WORKER, NOT_DECLARED
+from django_durable.schedules import NO_WORKER, NOT_DECLARED, NOT_WRITTEN
 
 logger = logging.getLogger("django_durable.schedules")
 
@@ -139,9 +139,8 @@ def _declare(declaration: schedules.Declaration, rows: Sequence[Schedule]) -> No
             declaration.name,
             declaration.job_type.name,
         )
-        # The lines that follow may show arguments.
-        why = schedules.why_broken(error, store.connection()).split("\n")[0]
-        _show_refused(declaration, found[0] if found else None, f"it was not written: {why}")
+        why = NOT_WRITTEN + schedules.why_broken(error, store.connection())
+        _show_refused(declaration, found[0] if found else None, why)
 
 
 def _write(declaration: schedules.Declaration, text: str, *, back: bool) -> None:

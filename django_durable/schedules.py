@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
@@ -32,6 +33,8 @@ NOT_DECLARED = "it is no longer declared in the code"
 # When to try again after an error that may pass by itself: so soon that the tick that has met it is
 # not missed.
 RETRY = timedelta(seconds=30)
+NOT_WRITTEN = "it was not written: "
+_CLASS_IN_BROKEN = re.compile(rf"(?:{NOT_WRITTEN})?([\w.<>]+): ")
 _NOTHING = timedelta(0)
 
 
@@ -340,8 +343,10 @@ def plan(row: Schedule, now: datetime | None = None) -> None:
                 return
             changed |= _run_on_create(row, rule, changed["next_run_at"], now)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - told in `broken`
-        # A wrong rule says it in a sentence.
-        broken = why_broken(error, db).removeprefix("ValueError: ")
+        broken = why_broken(error, db)
+        if not is_right:
+            # A wrong rule says it in a sentence.
+            broken = broken.removeprefix("ValueError: ")
         if is_right and now is not None and may_pass(error):
             # The first run is still to be made: it is as new as before.
             changed |= {"rule_seen": row.rule_seen, "retry_at": now + RETRY}
@@ -378,7 +383,15 @@ def why_broken(error: BaseException, db: BaseDatabaseWrapper) -> str:
     if isinstance(error, Error) and not store.is_usable(db):
         raise error
     text = ErrorText.from_exception(error)
-    return f"{text.error_class}: {text.message}"
+    # Below its first line a database shows arguments.
+    message = text.message.split("\n")[0] if isinstance(error, Error) else text.message
+    return f"{text.error_class}: {message}"
+
+
+def class_in(broken: str) -> str:
+    """Return the class of the error that `broken` tells of, without its message; or nothing."""
+    found = _CLASS_IN_BROKEN.match(broken)
+    return found[1] if found else ""
 
 
 def _planned(row: Schedule, rule: ticks.Rule, now: datetime) -> datetime | None:

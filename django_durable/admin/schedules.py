@@ -13,6 +13,7 @@ from django.utils.timezone import localtime
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from django_durable import schedules
 from django_durable.admin import display
 from django_durable.admin.operating import (
     Operation,
@@ -122,6 +123,16 @@ RUN_SCHEDULE_NOW = Operation(
 )
 
 
+def _state(obj: Schedule, why: Any) -> str:
+    if obj.broken:
+        name, words = "dead", gettext("broken: %(why)s") % {"why": why}
+    elif obj.enabled:
+        name, words = "running", gettext("on")
+    else:
+        name, words = "waiting", gettext("off")
+    return format_html('<span class="durable-status durable-{}">{}</span>', name, words)
+
+
 @admin.register(Schedule)
 class ScheduleAdmin(OperationsAdmin):
     """List schedules, make and change them, and operate on them."""
@@ -153,7 +164,14 @@ class ScheduleAdmin(OperationsAdmin):
     list_filter = ("enabled", "declared")
     ordering = ("job_name", "name")
     search_fields = ("name__startswith", "job_name__startswith")
-    readonly_fields = ("state", "times", "coming", "skipped_text", "declared")
+    readonly_fields = (
+        "state",
+        "state_without_message",
+        "times",
+        "coming",
+        "skipped_text",
+        "declared",
+    )
     payload_columns = frozenset({"args", "kwargs", "broken", "declaration"})
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -165,6 +183,13 @@ class ScheduleAdmin(OperationsAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return admin.ModelAdmin.has_delete_permission(self, request, obj)
 
+    def _state(self, request: HttpRequest) -> str:
+        return "state" if display.may_see_payload(request) else "state_without_message"
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        shown = super().get_list_display(request)
+        return [self._state(request) if name == "state" else name for name in shown]
+
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         seen = display.may_see_payload(request)
         sections: list[Any] = [
@@ -175,7 +200,7 @@ class ScheduleAdmin(OperationsAdmin):
         if seen:
             sections.append((_("Payload"), {"fields": ["args", "kwargs"]}))
         if obj is not None:
-            standing = ["state", "times", "coming", "skipped_text", "declared"]
+            standing = [self._state(request), "times", "coming", "skipped_text", "declared"]
             sections.insert(1, (_("Standing"), {"fields": standing}))
         return sections
 
@@ -187,13 +212,13 @@ class ScheduleAdmin(OperationsAdmin):
 
     @admin.display(description=_("state"))
     def state(self, obj: Schedule) -> str:
-        if obj.broken:
-            name, words = "dead", gettext("broken: %(why)s") % {"why": obj.broken}
-        elif obj.enabled:
-            name, words = "running", gettext("on")
-        else:
-            name, words = "waiting", gettext("off")
-        return format_html('<span class="durable-status durable-{}">{}</span>', name, words)
+        return _state(obj, obj.broken)
+
+    @admin.display(description=_("state"))
+    def state_without_message(self, obj: Schedule) -> str:
+        if obj.broken in ("", schedules.NO_WORKER, schedules.NOT_DECLARED):
+            return _state(obj, obj.broken)
+        return _state(obj, schedules.class_in(obj.broken) or display.HIDDEN)
 
     @admin.display(description=_("runs"))
     def times(self, obj: Schedule) -> str:
@@ -207,8 +232,9 @@ class ScheduleAdmin(OperationsAdmin):
     def coming(self, obj: Schedule) -> str:
         try:
             coming = obj.preview(PREVIEWED)
-        except ValueError:
-            return display.EMPTY
+        except ValueError as error:
+            # What is wrong with the rule, which everybody sees who sees the page.
+            return str(error)
         lines = [f"{localtime(moment):%Y-%m-%d %H:%M:%S %Z}" for moment in coming]
         return display.block("\n".join(lines)) if lines else display.EMPTY
 

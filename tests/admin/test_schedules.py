@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from django_durable import job
 from django_durable.models import Job, Schedule
+from django_durable.schedules import NO_WORKER, NOT_DECLARED
 from tests.admin.conftest import StaffMaker
 from tests.admin.world import ESCAPED, SCRIPT, act, charge, hostile, logged, told, url
 
@@ -208,6 +209,39 @@ def test_payloads_are_neither_shown_nor_taken_without_their_permission(staff: St
     client.post(url("change", row.pk, model="schedule"), {**FORM, "kwargs": '{"own": 1}'})
     changed = Schedule.objects.get()
     assert (changed.cron, changed.kwargs) == ("30 2 * * *", {"secret": "the-secret"})
+
+
+@pytest.mark.parametrize(
+    ("broken", "shown"),
+    [
+        ("shop.DeclinedError: the-secret", "broken: shop.DeclinedError<"),
+        ("ValueError: the-secret: no", "broken: ValueError<"),
+        ("it was not written: django.db.utils.IntegrityError: the-secret",
+         "broken: django.db.utils.IntegrityError<"),
+        ("[a class without a name]: the-secret", "broken: hidden: needs permission"),
+        ("the-secret is wrong", "broken: hidden: needs permission"),
+        (NO_WORKER, f"broken: {NO_WORKER}<"),
+        (NOT_DECLARED, f"broken: {NOT_DECLARED}<"),
+    ],
+)  # fmt: skip
+def test_what_a_schedule_is_broken_by_is_shown_without_its_message_where_payloads_are_not(
+    staff: StaffMaker, broken: str, shown: str
+) -> None:
+    row = charge.schedule("nightly", cron="@daily")
+    Schedule.objects.update(broken=broken)
+    reader, privileged = staff("view_schedule"), staff("view_schedule", "view_payload")
+    for page in (url("changelist", model="schedule"), url("change", row.pk, model="schedule")):
+        text = reader.get(page).content.decode()
+        assert "the-secret" not in text
+        assert shown in text
+        assert f"broken: {broken}<" in privileged.get(page).content.decode()
+
+
+def test_what_is_wrong_with_a_rule_is_shown_to_whoever_sees_the_rule(staff: StaffMaker) -> None:
+    row = charge.schedule("nightly", cron="@daily")
+    Schedule.objects.update(cron="every day", broken="?")
+    page = staff("view_schedule").get(url("change", row.pk, model="schedule")).content.decode()
+    assert "is not a cron expression" in page
 
 
 @pytest.mark.parametrize("column", ["starts_at", "until", "next_run_at", "last_run_at", "every"])

@@ -773,6 +773,29 @@ def test_users_code_that_fails_on_the_jobs_database_stops_no_other_and_is_tried_
         assert "04 13:00:00" in nominal(row)
 
 
+def test_arguments_that_a_database_shows_with_its_refusal_are_not_kept(
+    work: JobType, at: At
+) -> None:
+    at(2026, 5, 4, 12, 30)
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE durable_job ADD CONSTRAINT small CHECK (kwargs NOT LIKE '%7%')")
+    row = work.schedule("bad", cron="@hourly", kwargs={"tenant": 7777})
+    at(2026, 5, 4, 13, 0, 1)
+    look()
+    assert '"small"' in reread(row).broken
+    assert "7777" not in reread(row).broken
+
+
+def test_what_users_code_says_of_a_first_run_keeps_its_class(at: At) -> None:
+    def key() -> str:
+        raise ValueError("tenant: unknown")
+
+    at(2026, 5, 4, 12, 30)
+    kind = job(name="scheduled.keyed", concurrency_key=key)(lambda: None)
+    row = kind.schedule("row", cron="@hourly", run_on_create=True)
+    assert row.broken == "ValueError: tenant: unknown"
+
+
 @pytest.mark.django_db(transaction=True)
 def test_no_schedule_is_to_blame_for_a_database_that_is_away(at: At) -> None:
     def key() -> str:
