@@ -95,3 +95,10 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         payloads.bind_arguments(job_type.func, *call, takes_context=takes_context)
         names = payloads.argument_names(job_type.func, takes_context=takes_context)
         payloads.encode_arguments(*call, names=names, limit=conf.max_payload)
+
+
+class CallKeepingForm(ScheduleForm):
+    """Leave the arguments as they are, for users who may not see them."""
+
+    args = None  # type: ignore[assignment]
+    kwargs = None  # type: ignore[assignment]

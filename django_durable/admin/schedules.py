@@ -22,7 +22,7 @@ from django_durable.admin.operating import (
     switch,
     tell_of_new_jobs,
 )
-from django_durable.admin.schedule_form import ScheduleForm
+from django_durable.admin.schedule_form import CallKeepingForm, ScheduleForm
 from django_durable.durations import format_duration
 from django_durable.exceptions import DurableError
 from django_durable.models import Job, Schedule
@@ -182,6 +182,13 @@ class ScheduleAdmin(OperationsAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return admin.ModelAdmin.has_delete_permission(self, request, obj)
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        if not display.may_see_payload(request):
+            kwargs["form"] = CallKeepingForm
+        return super().get_form(request, obj, change, **kwargs)
 
     def _state(self, request: HttpRequest) -> str:
         return "state" if display.may_see_payload(request) else "state_without_message"

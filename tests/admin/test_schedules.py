@@ -45,6 +45,11 @@ def idle() -> None:
     """Take no arguments."""
 
 
+@job(name="shown.needy")
+def needy(what: str) -> None:
+    """Need an argument."""
+
+
 def add(client: Client, **changed: Any) -> Any:
     return client.post(url("add", model="schedule"), {**FORM, **changed})
 
@@ -209,6 +214,34 @@ def test_payloads_are_neither_shown_nor_taken_without_their_permission(staff: St
     client.post(url("change", row.pk, model="schedule"), {**FORM, "kwargs": '{"own": 1}'})
     changed = Schedule.objects.get()
     assert (changed.cron, changed.kwargs) == ("30 2 * * *", {"secret": "the-secret"})
+
+
+FEW = {name: text for name, text in FORM.items() if name not in ("args", "kwargs")}
+
+
+@pytest.mark.parametrize("stored", ['["the-secret"]', "[1"])
+def test_without_its_permission_arguments_are_kept_and_not_asked_for(
+    staff: StaffMaker, stored: str
+) -> None:
+    row = needy.schedule("nightly", cron="@daily", args=["any"])
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE durable_schedule SET args = %s", [stored])
+    client = staff("view_schedule", "change_schedule", "add_schedule")
+    off = {**FEW, "job_name": "shown.needy", "enabled": ""}
+    answer = client.post(url("change", row.pk, model="schedule"), off)
+    assert answer.status_code == 302
+    assert not Schedule.objects.get().enabled
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT args, kwargs FROM durable_schedule")
+        assert cursor.fetchall() == [(stored, "{}")]
+    assert add(client, job_name="shown.needy", name="new", args='["own"]').status_code == 302
+    assert Schedule.objects.get(name="new").args == []
+    # Who sees that they don't fit is told.
+    privileged = staff("view_schedule", "change_schedule", "view_payload")
+    answer = privileged.post(
+        url("change", row.pk, model="schedule"), {**FORM, "job_name": "shown.needy", "args": "[]"}
+    )
+    assert "missing a required argument" in answer.content.decode()
 
 
 @pytest.mark.parametrize(
