@@ -18,6 +18,8 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_durable.choices import JobStatus
+from django_durable.errortext import ErrorText
+from django_durable.exceptions import UnknownJob
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -47,6 +49,14 @@ def hidden(name: str, label: Any) -> Display:
 
     column.__name__ = name
     return column
+
+
+def error(request: HttpRequest, error: Exception) -> str:
+    """Return what the user may see of an error that users' code may have raised."""
+    text = ErrorText.from_exception(error)
+    if may_see_payload(request) or isinstance(error, UnknownJob):
+        return f"{text.error_class}: {text.message}"
+    return text.error_class
 
 
 def moment(field: str, label: Any) -> Display:

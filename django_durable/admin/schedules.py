@@ -24,7 +24,6 @@ from django_durable.admin.operating import (
 )
 from django_durable.admin.schedule_form import CallKeepingForm, ScheduleForm
 from django_durable.durations import format_duration
-from django_durable.exceptions import DurableError
 from django_durable.models import Job, Schedule
 
 PREVIEWED = 5
@@ -69,8 +68,9 @@ def _run_now(model_admin: OperationsAdmin, request: HttpRequest, rows: Sequence[
                     model_admin.log_change(request, row, record)
                 else:
                     pending += 1
-        except (DurableError, TypeError, ValueError) as error:
-            model_admin.message_user(request, f"{row}: {error}", messages.ERROR)
+        except Exception as error:  # noqa: BLE001 - users' code makes the keys, which may raise anything
+            why = display.error(request, error)
+            model_admin.message_user(request, f"{row}: {why}", messages.ERROR)
     if made:
         tell_of_new_jobs(model_admin, request, made, gettext("Made the new job {}."))
     if pending:

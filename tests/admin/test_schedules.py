@@ -50,6 +50,11 @@ def needy(what: str) -> None:
     """Need an argument."""
 
 
+@job(name="shown.keyed", concurrency_key=lambda tenant: {}[tenant])
+def keyed(tenant: str) -> None:
+    """Have a key that can't be made."""
+
+
 def add(client: Client, **changed: Any) -> Any:
     return client.post(url("add", model="schedule"), {**FORM, **changed})
 
@@ -242,6 +247,25 @@ def test_without_its_permission_arguments_are_kept_and_not_asked_for(
         url("change", row.pk, model="schedule"), {**FORM, "job_name": "shown.needy", "args": "[]"}
     )
     assert "missing a required argument" in answer.content.decode()
+
+
+@pytest.mark.parametrize("page", ["action", "button"])
+@pytest.mark.parametrize("may_see", [False, True])
+def test_run_now_says_what_users_code_raises_and_runs_the_others(
+    staff: StaffMaker, page: str, *, may_see: bool
+) -> None:
+    bad = keyed.schedule("a", cron="@daily", kwargs={"tenant": "the-secret"})
+    good = charge.schedule("b", cron="@daily")
+    client = staff("view_schedule", "change_schedule", *(["view_payload"] if may_see else []))
+    if page == "action":
+        answer = act(client, "run_now_selected", bad, good, model="schedule")
+    else:
+        answer = client.post(url("run_now", bad.pk, model="schedule"), {"confirm": "yes"})
+    assert answer.status_code == 302
+    said = {text for level, text in told(answer) if level == "error"}
+    assert said == {"shown.keyed a: KeyError" + (": 'the-secret'" if may_see else "")}
+    assert [row.schedule for row in Job.objects.all()] == ([good] if page == "action" else [])
+    assert len(logged()) == Job.objects.count()
 
 
 @pytest.mark.parametrize(
