@@ -136,6 +136,13 @@ def test_example_tells_its_story(name: str) -> None:
         assert done.stdout.count(line) <= 1, done.stdout
 
 
+@pytest.mark.django_db(transaction=True)
+def test_an_example_of_schedules_can_be_run_again() -> None:
+    for _ in range(2):
+        done = run("nightly_report")
+        assert done.returncode == 0, done.stdout
+
+
 def test_without_a_name_the_examples_are_listed() -> None:
     done = run()
     assert done.returncode == 2
