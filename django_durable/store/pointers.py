@@ -11,6 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.store.base import clock_offset, rows, sql
 
+JOBS = "durable_job"
 # What stands in the statements for the question whether a row of another table points to `m`.
 NOWHERE = "FALSE /* is pointed to */"
 
@@ -38,11 +39,21 @@ def _columns(db: BaseDatabaseWrapper) -> list[tuple[Any, ...]]:
     return rows(db, "find_pointers", own=own)
 
 
+def _points(table: str, name: str, target: str, key: str) -> str:
+    """Return the condition that a row of the table points to `m`, or to what goes with it."""
+    if target == JOBS:
+        return f"EXISTS (SELECT FROM {table} AS o WHERE o.{name} = m.{key})"
+    return (
+        f"EXISTS (SELECT FROM {target} AS p INNER JOIN {table} AS o ON p.{key} = o.{name}"
+        " WHERE p.job_id = m.id)"
+    )
+
+
 def _rows(
     db: BaseDatabaseWrapper, statement: str, columns: Sequence[tuple[Any, ...]], **params: Any
 ) -> list[tuple[Any, ...]]:
     """Run a statement that asks for the columns which point to jobs."""
-    points = [f"EXISTS (SELECT FROM {table} AS o WHERE o.{name} = m.id)" for table, name in columns]
+    points = [_points(*column) for column in columns]
     # A name may have the sign in it that begins a parameter.
     text = sql(statement).replace(NOWHERE, " OR ".join(points).replace("%", "%%") or NOWHERE)
     values: dict[str, Any] = {**params, "offset": clock_offset(db)}

@@ -20,7 +20,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from django_durable import operations, store
-from django_durable.models import DeadLetter, Job
+from django_durable.models import Attempt, DeadLetter, Job
 from tests.kernel import world
 
 pytestmark = pytest.mark.django_db
@@ -118,6 +118,25 @@ def test_a_key_to_a_dead_letter_counts_too(make_model: MakeModel) -> None:
     Job.objects.get(pk=right[0]).delete()
     row.refresh_from_db()
     assert row.job_id is None
+
+
+@pytest.mark.parametrize("to", [DeadLetter, Attempt])
+def test_a_key_to_what_goes_with_a_job_holds_that(make_model: MakeModel, to: Any) -> None:
+    cascading = make_model(models.CASCADE, to=to)
+    right = world.running()
+    store.record_failure(connection, world.failure(right, retryable=False), world.KEEP)
+    row = cascading.objects.create(job=to.objects.get())
+    ended()
+    let_pass()
+    assert prune("--dry-run") == 1
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        assert operations.prune() == 1
+    assert sum("DELETE FROM durable_job" in query["sql"] for query in queries) == 1
+    assert Job.all_objects.get().pk == right[0]
+    row.delete()
+    assert (prune("--dry-run"), prune()) == (1, 1)
 
 
 def test_a_key_of_a_member_holds_its_whole_tree(make_model: MakeModel) -> None:
