@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django import forms
 from django.contrib import messages
+from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -20,6 +23,7 @@ from django_durable.admin.operating import (
     tell_of_new_jobs,
 )
 from django_durable.choices import StepStatus
+from django_durable.exceptions import DurableError
 from django_durable.jobtypes import registry
 from django_durable.models import Job
 from django_durable.undoing import UNDO
@@ -52,6 +56,17 @@ class SignalForm(OperationForm):
         else:
             text = gettext("The job has ended meanwhile: the signal was not stored.")
             model_admin.message_user(self.request, text, messages.WARNING)
+
+
+@contextmanager
+def users_code(request: HttpRequest) -> Iterator[None]:
+    """Say in the form what users' code raises, which makes the keys, as far as the user may see."""
+    try:
+        yield
+    except DurableError:
+        raise
+    except Exception as error:
+        raise DurableError(display.error(request, error)) from error
 
 
 class CallForm(OperationForm):
@@ -140,7 +155,8 @@ class EnqueueForm(CallForm):
             metadata=self.obj.metadata,
         )
         with one_commit():
-            job = call.enqueue(*args, **kwargs)
+            with users_code(self.request):
+                job = call.enqueue(*args, **kwargs)
             record = gettext("Enqueued again as job %(job)s") % {"job": job.pk}
             model_admin.log_change(self.request, self.obj, record)
         self.tell(model_admin, job)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from django_durable import JobContext, workflow
+from django_durable import JobContext, job, workflow
 from django_durable.admin import job_page
 from django_durable.models import Job
 from tests.admin.conftest import StaffMaker
@@ -285,3 +285,26 @@ def failing(context: JobContext) -> None:
         raise PermanentFailure("no way")
 
     context.step("fail", fail)
+
+
+def refuse(kind: str) -> str:
+    raise {"key": KeyError, "value": ValueError}[kind](SECRET)
+
+
+@job(name="shown.refused", concurrency_key=refuse)
+def refused(kind: str) -> None:
+    """Have a key that can't be made."""
+
+
+@pytest.mark.parametrize(("kind", "name"), [("key", "KeyError"), ("value", "ValueError")])
+def test_what_users_code_raises_for_a_new_job_is_said_to_whoever_may_see_it(
+    staff: StaffMaker, kind: str, name: str
+) -> None:
+    row = refused.using(concurrency_key="other").enqueue(kind)
+    for more in ([], ["view_payload"]):
+        client = staff("view_job", "enqueue_job", *more)
+        answer = post(client, "enqueue", row, queue_name="q", priority="0")
+        assert answer.status_code == 200
+        assert name in answer.content.decode()
+        assert (SECRET in answer.content.decode()) == bool(more)
+    assert Job.objects.count() == 1
