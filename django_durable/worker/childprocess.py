@@ -159,6 +159,7 @@ class Place:
         self.current: ChildProcess | None = None
         self.successor: ChildProcess | None = None
         self.leaving: list[ChildProcess] = []
+        # The child to be replaced, and why: a wish that only a successor fulfils that is ready.
         self._wanted: tuple[ChildProcess, str] | None = None
         self._restart_at = 0.0
         self._restart_pause = FIRST_RESTART
@@ -169,24 +170,23 @@ class Place:
         return heads + self.leaving
 
     def staff(self) -> None:
-        """Start a child if there is none and the last did not die just now."""
-        if self._wanted is not None:
-            self.replace(*self._wanted)
-        if self.current is None and self.successor is None and self._may_start():
+        """Start the child that is missing, or wanted, if the last did not die just now."""
+        if self.successor is not None or not self._may_start():
+            return
+        if self.current is None:
             self.current = self._start()
+        elif self._wanted is not None and self._wanted[0] is self.current:
+            logger.info("Replacing child process %d: %s", self.current.process.pid, self._wanted[1])
+            self.successor = self._start()
 
     def replace(self, child: ChildProcess, why: str) -> None:
-        """Start a successor for the child that claims, as soon as one may start."""
-        self._wanted = None
-        if child is not self.current or self.successor is not None:
-            return
-        if not self._may_start():
+        """Start a successor for the child that claims, as soon as one may start.
+
+        And another one if that dies before it is ready: nobody asks again.
+        """
+        if child is self.current:
             self._wanted = (child, why)
-        else:
-            logger.info("Replacing child process %d: %s", child.process.pid, why)
-            self.successor = self._start()
-            if self.successor is None:
-                self._wanted = (child, why)
+            self.staff()
 
     def _start(self) -> ChildProcess | None:
         """Start a child; None where the system gives no process or descriptor just now.
@@ -233,7 +233,7 @@ class Place:
         if child is self.successor:
             if self.current is not None:
                 self._leave(self.current)
-            self.current, self.successor = child, None
+            self.current, self.successor, self._wanted = child, None, None
         self.share()
 
     def share(self) -> None:

@@ -52,6 +52,41 @@ def test_a_child_that_has_taken_its_jobs_is_replaced(start, notes, folder, queue
     worker.stop()
 
 
+def kill_successor(worker, old):
+    """Kill the child that is to take the place of another, before it has come up."""
+    worker.wait_for_line("Replacing child process")
+    (successor,) = wait_for("a successor", lambda: [p for p in worker.children() if p != old])
+    os.kill(successor, signal.SIGKILL)
+    worker.wait_for_line(f"Child process {successor} was killed")
+
+
+def test_a_successor_that_dies_before_it_is_ready_gets_one_too(start, notes, folder, queue):
+    worker = start("--max-jobs", "2", "--concurrency", "1")
+    old = worker.child()
+    work = jobs.work.using(queue_name=queue)
+    wait_for_end(*(work.enqueue(folder, label) for label in "ab"))
+
+    kill_successor(worker, old)
+
+    wait_for("the old child to leave", lambda: not is_alive(old))
+    wait_for_end(work.enqueue(folder, "after"))
+    assert notes.read("start", label="after")[0]["pid"] != old
+    worker.stop()
+
+
+def test_stuck_slots_pass_on_though_the_first_successor_dies(start, notes, folder, queue):
+    worker = start("--concurrency", "1")
+    old = worker.child()
+    wait_for_end(jobs.overrun.using(queue_name=queue).enqueue(folder))
+
+    kill_successor(worker, old)
+
+    (job,) = wait_for_end(jobs.work.using(queue_name=queue).enqueue(folder, "after"))
+    assert job.status == Job.Status.SUCCESSFUL
+    notes.let_go()
+    worker.stop()
+
+
 def test_an_old_child_is_replaced_and_finishes_what_it_runs(start, notes, folder, queue):
     worker = start("--max-seconds", "2s", "--concurrency", "2")
     held = jobs.hold.using(queue_name=queue).enqueue(folder)
