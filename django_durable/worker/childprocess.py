@@ -188,6 +188,22 @@ class Place:
             self._wanted = (child, why)
             self.staff()
 
+    def reload(self) -> None:
+        """Start a child at once, since the code has changed: what failed before was other code.
+
+        One that is still coming up may have read the old code; it holds nothing, and goes.
+        """
+        self._restart_at, self._restart_pause = 0.0, FIRST_RESTART
+        if self.successor is not None:
+            self._dismiss(self.successor)
+            self.successor = None
+        if self.current is not None and not self.current.is_ready:
+            self._dismiss(self.current)
+            self.current = None
+        if self.current is not None:
+            self._wanted = (self.current, "the code has changed")
+        self.staff()
+
     def _start(self) -> ChildProcess | None:
         """Start a child; None where the system gives no process or descriptor just now.
 
@@ -217,10 +233,14 @@ class Place:
         """
         for child in (self.current, self.successor):
             if child is not None:
-                if not child.is_ready:
-                    child.stop()
-                self._leave(child)
+                self._dismiss(child)
         self.current = self.successor = None
+
+    def _dismiss(self, child: ChildProcess) -> None:
+        """Let a child go: at once, if it has not come up."""
+        if not child.is_ready:
+            child.stop()
+        self._leave(child)
 
     def _leave(self, child: ChildProcess) -> None:
         child.live = child.slots
@@ -230,6 +250,8 @@ class Place:
     def ready(self, child: ChildProcess) -> None:
         """Let a child that has started take its place."""
         child.is_ready = True
+        # A start that fails now fails for another reason than those before.
+        self._restart_pause = min(self._restart_pause, LONGEST_RESTART_WHEN_READY)
         if child is self.successor:
             if self.current is not None:
                 self._leave(self.current)

@@ -138,9 +138,10 @@ class Supervisor:
             return
         changed = self._watcher is not None and self._watcher.has_changed()
         for place in self._places:
-            if changed and place.current is not None:
-                place.replace(place.current, "the code has changed")
-            place.staff()
+            if changed:
+                place.reload()
+            else:
+                place.staff()
 
     def _bury(self, place: Place, child: ChildProcess) -> None:
         """Let go of a child that has ended; what it held is lost, and READY again at once."""
