@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ from uuid import UUID
 
 from asgiref.sync import sync_to_async
 
-from django_durable import births, faults, notifications, payloads, signals, store, waiting
+from django_durable import births, copies, faults, notifications, payloads, signals, store, waiting
 from django_durable.choices import JobStatus, StepKind, StepStatus
 from django_durable.conf import conf
 from django_durable.current import current
@@ -94,6 +95,7 @@ class JobContext:
         self._record = record
         self._lend = lend
         self._is_guest = False
+        self._pid = os.getpid()
         self._recorded = recorded
         self._tell = tell or _tell_here
         if self.options.takes_context:
@@ -405,6 +407,7 @@ class JobContext:
 
     def guard(self) -> None:
         """Refuse a verb where it can't be durable, and end a run that is to end."""
+        copies.leave_if_copy(self._pid)
         self.has_begun = True
         self.raise_if_stopped()
         refuse_in_step()

@@ -17,6 +17,7 @@ from django.db import OperationalError
 from django_durable import faults, payloads, store
 from django_durable.choices import StepKind, StepStatus
 from django_durable.conf import conf
+from django_durable.copies import ending_copies
 from django_durable.errortext import ErrorText
 from django_durable.exceptions import (
     CancelJob,
@@ -128,7 +129,7 @@ class StepRun:
         """Be around the function alone: what waits for the thread, before and after, takes none."""
         started = time.monotonic()
         try:
-            with inside_step():
+            with ending_copies(), inside_step():
                 yield
         finally:
             self.took = time.monotonic() - started

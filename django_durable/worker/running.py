@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 
-from django_durable import execution
+from django_durable import copies, execution
 from django_durable.excursions import until_done
 from django_durable.outcomes import Outcome
 from django_durable.worker import connections
@@ -164,7 +164,7 @@ class ThreadRunner:
 
     def _end(self, run: Run) -> None:
         """Hand over the outcome of a run, and leave the thread clean; once more does no harm."""
-        self._leave_if_copy()
+        copies.leave_if_copy(self._pid)
         if self._frugal and not self._waiting:
             # Before its slot, and with it its connection, is another run's.
             connections.drop()
@@ -187,14 +187,6 @@ class ThreadRunner:
         # Not logged here: what is thrown into that may leave a handler locked for ever.
         self.thrown.append(type(error).__name__)
         hand.thrown = None
-
-    def _leave_if_copy(self) -> None:
-        """End the process if it is a copy that a job made by `fork` and let come back from it.
-
-        The original records the end of the job; the copy must not touch what the two share.
-        """
-        if os.getpid() != self._pid:
-            os._exit(0)
 
 
 class Hand:
@@ -221,6 +213,7 @@ class LoopRunner:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._waiting: deque[Run] = deque()
+        self._pid = os.getpid()
 
     def has_failed(self) -> bool:
         """Tell whether the thread has ended, which it is never told to."""
@@ -244,10 +237,12 @@ class LoopRunner:
         self._loop.call_soon_threadsafe(self._start_all)
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        copies.end_copies_of_loop(loop)
         while not loop.is_closed():
             try:
                 loop.run_forever()
             except BaseException:  # noqa: BLE001 - users' code
+                copies.leave_if_copy(self._pid)
                 # A task that some job started raised SystemExit, say; the loop serves all jobs.
                 logger.exception("What a job started on the loop has failed; the loop goes on")
 
@@ -278,6 +273,7 @@ class LoopRunner:
             outcome = await execution.aexecute(run.context)
         except BaseException as error:  # noqa: BLE001 - without an outcome it would never end
             outcome = execution.judge(run.context, error)
+        copies.leave_if_copy(self._pid)
         try:
             await self._leave_thread(own)
         finally:

@@ -213,22 +213,48 @@ def test_a_job_that_signals_its_own_group_does_no_harm(start, queue, number):
     worker.stop()
 
 
-@pytest.mark.parametrize("then", ["live", "raise", "return"])
-def test_a_job_that_forks_is_recorded_once_by_the_original(start, notes, folder, queue, then):
-    worker = start()
-    job = jobs.fork.using(queue_name=queue).enqueue(folder, then)
+def run_forking(worker, notes, folder, queue, job_type, then) -> None:
+    job = job_type.using(queue_name=queue).enqueue(folder, then)
 
-    assert job.result(SOON) == "parent"
-    (copy,) = wait_for("the copy", lambda: notes.read("copy"))
-    assert is_alive(copy["pid"]) or then != "live"
-    if then != "live":
-        wait_for("the end of the copy", lambda: not is_alive(copy["pid"]))
+    with worker.explained():
+        assert job.result(SOON) == "parent"
+        (copy,) = wait_for("the copy", lambda: notes.read("copy"))
+        assert is_alive(copy["pid"]) or then != "live"
+        if then != "live":
+            wait_for("the end of the copy", lambda: not is_alive(copy["pid"]))
     assert jobs.echo.using(queue_name=queue).enqueue("works").result(SOON) == "works"
+    jobs.async_noop.using(queue_name=queue).enqueue().result(SOON)
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
     assert (fresh(job).attempt, fresh(job).attempts.count()) == (1, 0)
     # Of this job: every worker also rescues what a worker of another queue has left.
     assert f"{job.pk} failed" not in worker.log
+
+
+@pytest.mark.parametrize("then", ["live", "raise", "return"])
+def test_a_job_that_forks_is_recorded_once_by_the_original(start, notes, folder, queue, then):
+    run_forking(start(), notes, folder, queue, jobs.fork, then)
+
+
+@pytest.mark.parametrize("then", ["live", "raise", "return", "await"])
+def test_a_copy_of_an_async_run_leaves_the_loop_alone(start, notes, folder, queue, then):
+    run_forking(start(), notes, folder, queue, jobs.afork, then)
+
+    # Nothing else of the loop has run in the copy.
+    assert len(notes.read("loop")) == 1
+
+
+@pytest.mark.parametrize(
+    "job_type",
+    [
+        *(jobs.afork_in_thread, jobs.afork_in_step),
+        *(jobs.fork_in_step, jobs.fork_in_atomic_step, jobs.fork_before_step),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("then", ["raise", "return"])
+def test_a_copy_that_comes_back_elsewhere_ends_there(start, notes, folder, queue, job_type, then):
+    run_forking(start(), notes, folder, queue, job_type, then)
 
 
 def test_a_row_that_is_locked_while_its_child_dies_is_rescued_when_it_is_free(

@@ -389,6 +389,74 @@ def fork(folder: str, then: str) -> str:
     return "copy"
 
 
+@job(isolation="process")
+def isolated_fork(folder: str, then: str) -> str:
+    """Do what `fork` does; the original takes longer than its copy."""
+    return _fork_and_wait(folder, then)
+
+
+@job
+async def afork(folder: str, then: str) -> str:
+    """Do what `fork` does, on the loop; the copy may also wait for the loop."""
+    asyncio.get_running_loop().call_soon(Notes(folder).add, "loop")
+    if fork.func(folder, then) == "parent":
+        return "parent"
+    if then == "await":
+        await asyncio.sleep(60)
+    return "copy"
+
+
+@job(isolation="process")
+async def isolated_afork(folder: str, then: str) -> str:
+    """Do what `afork` does."""
+    value: str = await afork.func(folder, then)
+    if value == "parent":
+        Notes(folder).wait_for_end_of_copy()
+    return value
+
+
+@job
+async def afork_in_thread(folder: str, then: str) -> str:
+    """Do what `fork` does in the run's thread."""
+    value: str = await sync_to_async(fork.func)(folder, then)
+    return value
+
+
+@job(takes_context=True)
+def fork_in_step(context: JobContext, folder: str, then: str) -> str:
+    """Do what `fork` does in a step."""
+    value: str = context.step("fork", _fork_and_wait, folder, then)
+    return value
+
+
+@job(takes_context=True)
+def fork_in_atomic_step(context: JobContext, folder: str, then: str) -> str:
+    """Do what `fork` does in a transaction."""
+    value: str = context.atomic_step("fork", _fork_and_wait, folder, then)
+    return value
+
+
+@job(takes_context=True)
+def fork_before_step(context: JobContext, folder: str, then: str) -> str:
+    """Do what `fork` does before a step."""
+    value = _fork_and_wait(folder, "return")
+    return str(context.step(then, str, value))
+
+
+@job(takes_context=True)
+async def afork_in_step(context: JobContext, folder: str, then: str) -> str:
+    """Do what `afork` does in a step."""
+    value: str = await context.astep("fork", afork.func, folder, then)
+    return value
+
+
+def _fork_and_wait(folder: str, then: str) -> str:
+    value: str = fork.func(folder, then)
+    if value == "parent":
+        Notes(folder).wait_for_end_of_copy()
+    return value
+
+
 @job(timeout=timedelta(minutes=1))
 def use_pool(folder: str) -> list[int]:
     """Compute in a pool of forked processes, which are told to end while they are busy."""

@@ -52,3 +52,7 @@ class Notes:
         """Wait until a job of this label may go on."""
         while not self.may_go(label):
             threading.Event().wait(0.01)
+
+    def wait_for_end_of_copy(self) -> None:
+        """Wait until the process that this one has forked and noted has ended."""
+        os.waitpid(self.read("forked")[-1]["child"], 0)
