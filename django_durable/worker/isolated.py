@@ -27,7 +27,7 @@ def run(worker: Any) -> None:
     keep_orphans()
     leave_stops_to_the_supervisor()
     threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
-    from django_durable import execution, payloads
+    from django_durable import copies, execution, payloads
     from django_durable.context import JobContext
     from django_durable.jobtypes import registry
     from django_durable.outcomes import outcome_to_tuple
@@ -43,13 +43,16 @@ def run(worker: Any) -> None:
     timeout = execution.timeout_of(claim.options, job_type)
     context = JobContext(claim, job_type, timeout)
     worker.send_bytes(BEGUN)
+    original = os.getpid()
 
     def answer(outcome: Outcome) -> None:
+        copies.leave_if_copy(original)
         text = payloads.encode(outcome_to_tuple(outcome), where="the outcome", limit=None)
         worker.send_bytes(text.encode())
         worker.close()
 
     async def arun() -> None:
+        copies.end_copies_of_loop(asyncio.get_running_loop())
         # Not after `asyncio.run`, which waits for what the function has left behind.
         answer(await execution.aexecute(context, LEAVE_WITHIN))
 

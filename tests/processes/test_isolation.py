@@ -191,3 +191,19 @@ def test_an_attempt_that_ends_just_before_its_timeout_is_recorded_in_time(start,
 
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@pytest.mark.parametrize(
+    ("job_type", "then"),
+    [
+        *((jobs.isolated_fork, then) for then in ("raise", "return")),
+        *((jobs.isolated_afork, then) for then in ("raise", "return", "await")),
+    ],
+)
+def test_what_a_copy_comes_to_is_no_outcome(worker, notes, folder, job_type, then):
+    job = job_type.using(queue_name="shared").enqueue(folder, then)
+
+    with worker.explained():
+        assert job.result(SOON) == "parent"
+    assert fresh(job).attempts.count() == 0
+    assert not is_alive(notes.read("copy")[0]["pid"])
