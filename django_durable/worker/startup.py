@@ -20,11 +20,13 @@ from django_durable.worker.options import WorkerOptions
 
 T = TypeVar("T")
 
-# What a server says that refuses connections for now; any other refusal is final.
-FOR_NOW = (
-    *("starting up", "shutting down", "recovery", "too many", "remaining connection slots"),
+# What a server says of a login that waiting can't mend; any other refusal may pass, such as that of
+# a server that shuts down or is full. psycopg gives no code for what keeps it from connecting.
+FINAL = (
+    *("authentication failed", "does not exist", "not permitted to log in", "pg_hba.conf"),
+    *("permission denied", "unrecognized configuration parameter", "invalid value for parameter"),
     # PgBouncer's own.
-    *("no more connections allowed", "server login has been failing", "query_wait_timeout"),
+    *("no such database", "no such user", "unsupported startup parameter"),
 )
 
 MAKE_KNOWN = (
@@ -132,7 +134,7 @@ def _look_at_queues(options: WorkerOptions) -> None:
 
 def _is_final(error: BaseException) -> bool:
     text = str(error)
-    return "FATAL" in text and not any(words in text for words in FOR_NOW)
+    return "FATAL" in text and any(words in text for words in FINAL)
 
 
 def _line(error: BaseException) -> str:
