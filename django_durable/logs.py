@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django_durable import signals
@@ -47,8 +47,12 @@ def _succeeded(job: Job, attempt: int, waited: float, took: float, **_: Any) -> 
 def _failed(job: Job, attempt: int, error: Any, will_retry: bool, took: float, **_: Any) -> None:
     then = "no attempt is left"
     if will_retry:
-        soon = job.run_after <= datetime.now(UTC)
-        then = "next attempt at once" if soon else f"next attempt at {job.run_after:%H:%M:%S}"
+        # By the database's clock alone: this machine's may be another.
+        ends = job.attempts.filter(number=attempt).order_by("-finished_at")
+        ended_at = ends.values_list("finished_at", flat=True).first()
+        delay = timedelta(0) if ended_at is None else job.run_after - ended_at
+        soon = delay <= timedelta(0)
+        then = "next attempt at once" if soon else f"next attempt in {format_duration(delay)}"
     logger.warning(
         "%s %s failed in attempt %d after %.3f s: %s: %s; %s",
         job.name,

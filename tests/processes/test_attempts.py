@@ -9,7 +9,7 @@ from django.db import connection
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
-from django_durable import JobFailed
+from django_durable import Backoff, JobFailed
 from django_durable.models import DeadLetter, Job
 from tests.processes.harness import (
     fresh,
@@ -314,3 +314,15 @@ def test_a_worker_without_the_code_leaves_the_job_to_one_that_has_it(start, queu
     start()
     assert wait_for_status(job, Job.Status.SUCCESSFUL).attempt == 1
     assert ignorant.process.poll() is None
+
+
+def test_the_log_says_how_long_it_is_until_the_next_attempt(start, queue):
+    worker = start()
+    backoff = Backoff(initial=timedelta(minutes=5), jitter=0.0)
+    job = jobs.raising.using(queue_name=queue, backoff=backoff, max_attempts=2).enqueue(
+        "ValueError"
+    )
+
+    assert "; next attempt in 5 m" in worker.wait_for_line(f"{job.pk} failed in attempt 1")
+    job.cancel()
+    worker.stop()
