@@ -105,6 +105,15 @@ class ThreadRunner:
         # A thread that nothing helps ends, and with it the child.
         while hand.failures < MOST_FAILURES:
             try:
+                self._go_on(hand)
+            except BaseException as error:  # noqa: BLE001 - as there
+                # It came as the loop there went on, outside of its own guard.
+                hand.thrown = error
+                hand.failures += 1
+
+    def _go_on(self, hand: Hand) -> None:
+        while hand.failures < MOST_FAILURES:
+            try:
                 self._serve(hand)
             except BaseException as error:  # noqa: BLE001 - told of as soon as all is in order
                 hand.thrown = error

@@ -99,7 +99,8 @@ def test_limits_hold_under_four_processes_of_eight_threads(start, queue, kind, l
     if kind is traffic.free:
         Queue.objects.create(name=queue, max_running=limit)
     key = f"'{queue}'"
-    made = kind.using(queue_name=queue).enqueue_many([((key, 0.01), {})] * 40)
+    # Long enough for a slow machine to start the next before one ends.
+    made = kind.using(queue_name=queue).enqueue_many([((key, 0.1), {})] * 40)
     start("--processes", "4", "--concurrency", "8")
 
     # Five processes start, of which a busy machine takes its time.

@@ -100,7 +100,7 @@ def test_a_branch_that_a_failed_run_leaves_behind_comes_to_no_other_step(
     wait_for("the branch to go on", lambda: notes.now() - notes.read("charge")[-1]["at"] > 1.5)
     worker.stop()
     assert ended.status == "DEAD"
-    assert list(ended.steps.values_list("name", flat=True)) == ["first-1", "first-2"]
+    assert list(ended.steps.order_by("id").values_list("name", flat=True)) == ["first-1", "first-2"]
     assert len(notes.read("charge")) == 2
 
 
