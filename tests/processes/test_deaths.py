@@ -171,7 +171,7 @@ def test_a_rescued_job_keeps_its_place_in_the_order(start, notes, folder, queue)
     wait_for_status(older, Job.Status.READY)
 
     notes.let_go()
-    wait_for("all to end", lambda: not Job.objects.in_queue(queue).ready().exists())
+    wait_for_end(*Job.objects.in_queue(queue))
 
     order = [note["label"] for note in notes.read("start")]
     assert order == ["older", "blocker", "older", *(f"younger-{n}" for n in range(3))]
