@@ -571,24 +571,15 @@ class JobContext:
         """Return what counts the steps that an async run has under way."""
         return StepsUnderWay()
 
-    def may_park(
-        self,
-        since: int | None,
-        own: int = 0,
-        *,
-        beside_waits: bool = True,
-        rank: Rank = Rank.JOBS,
-    ) -> bool:
+    def may_park(self, since: int | None, own: int = 0, *, rank: Rank = Rank.JOBS) -> bool:
         """Tell whether the run may park: no more than so many steps are under way.
 
         Whoever takes the job next would do them at the same time. And nothing has begun or ended
         `since`: the failure of another task, or the end of the function, would have to wait for
-        what the run parks for. A step that is to be tried again leaves parking to other waits,
-        and a wait to those of a higher rank.
+        what the run parks for. What waits leaves parking to waits of a higher rank.
         """
         under_way = self.under_way
-        is_busy = under_way.is_busy(rank if beside_waits else Rank.TRY, own)
-        return not is_busy and under_way.is_still(since)
+        return not under_way.is_busy(rank, own) and under_way.is_still(since)
 
     def refusal(self) -> DurableError:
         """Return the error of a plain verb that would have to park beside async steps."""

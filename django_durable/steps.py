@@ -31,7 +31,7 @@ from django_durable.journal import Known
 from django_durable.revival import revive
 from django_durable.step_policy import inside_step, policy_of
 from django_durable.store import Checkpoint
-from django_durable.underway import AT_ONCE
+from django_durable.underway import AT_ONCE, Rank
 
 if TYPE_CHECKING:
     from django_durable.context import JobContext
@@ -169,7 +169,7 @@ class StepRun:
         self._keep(checkpoint, self.context.record(checkpoint))
 
     def _may_park(self, since: int | None, own: int = 0) -> bool:
-        return self.context.may_park(since, own, beside_waits=False)
+        return self.context.may_park(since, own, rank=Rank.TRY)
 
     def _go_on_waiting(self, since: int | None) -> None:
         """Park until the next try, unless others are under way or it is due."""

@@ -294,7 +294,7 @@ def atomic(db: BaseDatabaseWrapper, idle: timedelta | None = None) -> Iterator[N
     limit = idle or (None if db.in_atomic_block else _idle_limit)
     with transaction.atomic(using=db.alias):
         if limit is not None:
-            rows(db, "end_if_idle", milliseconds=str(max(int(limit.total_seconds() * 1000), 1)))
+            rows(db, "end_if_idle", milliseconds=_milliseconds(limit))
         yield
 
 
@@ -383,7 +383,12 @@ def open_transaction(idle: timedelta | None = None) -> AbstractContextManager[No
 
 def wait_for_locks(db: BaseDatabaseWrapper, duration: timedelta) -> None:
     """Let the statements of the open transaction wait for a lock for so long, and then fail."""
-    rows(db, "wait_for_locks", milliseconds=str(max(int(duration.total_seconds() * 1000), 1)))
+    rows(db, "wait_for_locks", milliseconds=_milliseconds(duration))
+
+
+def _milliseconds(duration: timedelta) -> str:
+    # Zero would be no limit.
+    return str(max(int(duration.total_seconds() * 1000), 1))
 
 
 def is_held(error: OperationalError) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -47,6 +48,13 @@ class Thread:
     async def is_held(self) -> None:
         """Wait until it has begun."""
         assert await asyncio.to_thread(self.has_begun.wait, PATIENCE)
+
+    async def fail_beside(self, error: type[Exception]) -> None:
+        """Fail while it is held, and let it go after that."""
+        await self.is_held()
+        await asyncio.sleep(0.1)
+        self.let_go_soon()
+        raise error
 
     def let_go_soon(self) -> None:
         """Let it end once what happens now has been heard of by all tasks."""
@@ -93,12 +101,7 @@ def test_a_step_is_recorded_beside_which_another_branch_fails(how: str, kind: st
 
     @workflow(backoff=AT_ONCE)
     async def flow(context: JobContext) -> str:
-        async def other() -> None:
-            await thread.is_held()
-            await asyncio.sleep(0.1)
-            thread.let_go_soon()
-            raise FlakyError
-
+        other = partial(thread.fail_beside, FlakyError)
         if context.attempt == 1:
             steps = [context.astep("beside", beside), context.astep("charge", charge)]
             await together(how, *steps, other())
@@ -118,12 +121,7 @@ def test_a_step_beside_which_the_job_dies_is_taken_back(kind: str) -> None:
 
     @workflow
     async def flow(context: JobContext) -> None:
-        async def other() -> None:
-            await thread.is_held()
-            await asyncio.sleep(0.1)
-            thread.let_go_soon()
-            raise PermanentFailure
-
+        other = partial(thread.fail_beside, PermanentFailure)
         steps = [context.astep("beside", beside), context.astep("charge", charge)]
         await together("group", *steps, other())
 
@@ -140,12 +138,7 @@ def test_a_cancelled_step_whose_turn_has_not_come_is_not_called() -> None:
 
     @workflow(max_attempts=1)
     async def flow(context: JobContext) -> None:
-        async def other() -> None:
-            await thread.is_held()
-            await asyncio.sleep(0.1)
-            thread.let_go_soon()
-            raise FlakyError
-
+        other = partial(thread.fail_beside, FlakyError)
         steps = [context.astep("hold", thread.hold), context.astep("no", calls.append, "no")]
         await together("group", *steps, other())
 
@@ -175,12 +168,7 @@ def test_the_failure_of_a_cancelled_step_is_recorded(kind: str, tries: int) -> N
 
     @workflow(max_attempts=1)
     async def flow(context: JobContext) -> None:
-        async def other() -> None:
-            await thread.is_held()
-            await asyncio.sleep(0.1)
-            thread.let_go_soon()
-            raise FlakyError
-
+        other = partial(thread.fail_beside, FlakyError)
         verb = context.aatomic_step if kind == "atomic" else context.astep
         steps = [verb("fail", afail if kind == "async" else fail)]
         if kind == "async":
