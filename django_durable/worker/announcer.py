@@ -52,12 +52,14 @@ class Announcer:
         self._sweeper = Sweeper()
         self._sweep_at = 0.0
         self._hooks_at = 0.0
+        # When users' code was last done, which may have enqueued jobs.
+        self.told_at = 0.0
         self.loop = Loop("announcer", self._step, PATIENCE)
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether all that was put has been told."""
-        return not self._waiting
+        """Tell whether all that was put has been told, and no hook is known to be due."""
+        return not self._waiting and not (self._hooks and time.monotonic() >= self._hooks_at)
 
     def _put(self, tell: Callable[[], None]) -> None:
         self._waiting.append(tell)
@@ -100,7 +102,7 @@ class Announcer:
     def failed(self, end: Ended, error: ErrorText, run: Run | None = None) -> None:
         """Send what a failed, timed-out or lost attempt came to."""
         if end.status is JobStatus.DEAD:
-            self._hooks_at = 0.0
+            self._hooks_at = time.monotonic()
             self.loop.wake()
         if any(signal.has_listeners(Job) for signal in ENDS):
             # Not the run, with its arguments: thousands may wait to be told of.
@@ -189,6 +191,7 @@ class Announcer:
                 # Not again and again: the next ones are to be told, too.
                 logger.exception("A signal could not be sent")
                 connections.drop()
+            self.told_at = time.monotonic()
             self._waiting.popleft()
             # With DEBUG, Django keeps the text of every query; there may be thousands in this step.
             reset_queries()
@@ -200,8 +203,10 @@ class Announcer:
 
     def _keep_up(self) -> float:
         """Call hooks and sweep, each if it is time; return how long to wait for the next."""
-        if time.monotonic() >= self._hooks_at:
-            self._hooks_at = time.monotonic() + (HOOK_PAUSE if self._call_hooks() else 0.0)
+        due_at = self._hooks_at
+        if time.monotonic() >= due_at and self._call_hooks() and self._hooks_at == due_at:
+            # None has come up meanwhile.
+            self._hooks_at = time.monotonic() + HOOK_PAUSE
         if time.monotonic() >= self._sweep_at:
             rest = self._sweeper.step(is_busy=not self._runs.is_idle)
             self._sweep_at = time.monotonic() + (HOOK_PAUSE if rest is None else rest)
@@ -216,6 +221,7 @@ class Announcer:
         for letter in letters:
             # Each by itself: one whose job can't be read stays due, and the others are called.
             attend("call a hook", partial(self._see_to_hook, letter))
+            self.told_at = time.monotonic()
         return not letters
 
     def _see_to_hook(self, pk: int) -> None:

@@ -63,6 +63,8 @@ class Child:
         self._replace_asked = False
         self._told_live: int | None = None
         self._told_size = False
+        # When it last read what the supervisor has sent.
+        self._heard_at = 0.0
         self._remind_at = 0.0
         self._recursion = sys.getrecursionlimit()
         # Interrupted runs that may still obey, and until when.
@@ -96,6 +98,7 @@ class Child:
         if following is not None:
             pause = min(pause, max(following - time.monotonic(), 0))
         readable, _, _ = select.select([self._channel], [], [], pause)
+        self._heard_at = time.monotonic()
         self._channel.flush()
         if readable:
             for message in self._channel.receive():
@@ -227,10 +230,8 @@ class Child:
 
     def _report(self) -> None:
         """Tell the supervisor what it has to know."""
-        # What was recorded is told before the batch is said to be over.
-        is_idle = self._claimer.idle and self._announcer.is_idle
-        if self._options.batch and is_idle and not self._draining:
-            self._channel.send("idle", droppable=True)
+        if self._options.batch and not self._draining:
+            self._report_idleness()
         if not self._draining and not self._replace_asked:
             why = self._recycling.due()
             if why:
@@ -246,6 +247,21 @@ class Child:
             if live != self._told_live:
                 self._told_live = live
                 self._channel.send("live", live=live)
+
+    def _report_idleness(self) -> None:
+        """Tell since when nothing runs here, and of the last look that found nothing due.
+
+        What was recorded is told before, here or by the supervisor, and users' code that heard of
+        it may have enqueued more.
+        """
+        looks = self._claimer.vain_looks
+        if looks is None or not self._announcer.is_idle:
+            return
+        since, looked = max(looks[0], self._announcer.told_at), looks[1]
+        if looked < since:
+            self._claimer.hint()
+        elif looked <= self._heard_at:
+            self._channel.send("idle", droppable=True, since=since, looked=looked)
 
     def _close(self) -> None:
         self._recorder.loop.stop()

@@ -49,7 +49,8 @@ class ChildProcess:
         self.started = time.monotonic()
         self.is_ready = False
         self.is_done = False
-        self.idle_at = 0.0
+        # Of a batch: since when nothing runs in it, and when it last looked in vain.
+        self.idle: tuple[float, float] | None = None
         # How many runs it may have, and how many it has: until it says, as many as it may.
         self.slots = 0
         self.live = 0
@@ -187,6 +188,18 @@ class Place:
         if child is self.current:
             self._wanted = (child, why)
             self.staff()
+
+    @property
+    def idle(self) -> tuple[float, float] | None:
+        """Return since when nothing runs here, and when it last looked in vain; None if not so."""
+        if self.current is None or self.leaving:
+            return None
+        return self.current.idle
+
+    def look(self) -> None:
+        """Let the child that claims look for work now."""
+        if self.current is not None:
+            self.current.channel.send("work", droppable=True)
 
     def reload(self) -> None:
         """Start a child at once, since the code has changed: what failed before was other code.

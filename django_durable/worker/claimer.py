@@ -73,7 +73,9 @@ class Claimer:
         self._gather_until = 0.0
         self._found_nothing = False
         self._retry = RETRY
-        self.idle = False
+        # The first and the last of the looks that have found nothing due while nothing ran; None
+        # as soon as one has not.
+        self.vain_looks: tuple[float, float] | None = None
         self.loop = Loop("claimer", self._step)
         runs.changed = self.loop.wake
 
@@ -97,6 +99,7 @@ class Claimer:
             return self._claim()
         except Exception as error:
             self._uncertain = True
+            self.vain_looks = None
             if isinstance(error, OUTAGE):
                 # Others' leases could not be renewed either; give them one lease to do so.
                 self._rescue_from = time.monotonic() + self._options.lease
@@ -141,7 +144,11 @@ class Claimer:
         is_behind = self._timekeeper is not None and self._timekeeper.behind
         # What a rate holds back is due, and will start here.
         is_paced = self._claims.opens_at < math.inf
-        self.idle = was_idle and not claimed and sees_all and not is_behind and not is_paced
+        sees_all = sees_all and not self._claims.incomplete
+        if was_idle and not claimed and sees_all and not is_behind and not is_paced:
+            self.vain_looks = (self.vain_looks or (now, now))[0], now
+        else:
+            self.vain_looks = None
         self._found_nothing = not claimed
         if len(claimed) >= room:
             self._gather_until = time.monotonic() + GATHER

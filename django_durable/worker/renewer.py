@@ -49,6 +49,9 @@ class Renewer:
         self._stopped: list[UUID] = []
         self._overdue: list[Right] = []
         self._untold: list[dict[str, Any]] = []
+        # When it last let a job go, and from when on it knows of all that dead children held.
+        self.recorded_at = 0.0
+        self._rescued_from = 0.0
         self.loop = Loop("renewer", self._step)
 
     def child_died(self, claimer: UUID, why: str) -> None:
@@ -70,6 +73,11 @@ class Renewer:
         self._stopped.append(claimer)
         self.loop.wake()
 
+    def is_settled(self, moment: float) -> bool:
+        """Tell whether what was to be recorded here is, as far as it was known at a moment."""
+        is_rescued = not self._dead or self._rescued_from >= moment
+        return is_rescued and not self._overdue and not self._stopped
+
     def untold(self) -> list[dict[str, Any]]:
         """Take what no child has announced yet of the attempts recorded here as lost."""
         untold, self._untold = self._untold, []
@@ -82,18 +90,7 @@ class Renewer:
         self.loop.join(timeout)
 
     def _step(self) -> float:
-        # One row that can't be written must not let the leases of all others lapse.
-        for dead in list(self._dead):
-            claimer, why, until = dead
-            attend("rescue what a child held", partial(self._rescue, claimer, why))
-            if time.monotonic() > until:
-                self._dead.remove(dead)
-        while self._overdue:
-            attend("record a timeout", partial(self._record_timeout, self._overdue[0]))
-            self._overdue.pop(0)
-        while self._stopped:
-            attend("give back what a child held", partial(self._release, self._stopped[0]))
-            self._stopped.pop(0)
+        self._settle()
         db = store.connection()
         if self._finishing:
             store.retire(db, self._card.incarnation)
@@ -112,9 +109,34 @@ class Renewer:
             self._drain()
         return min(self._options.lease / 4, LONGEST_BEAT)
 
+    def _settle(self) -> None:
+        """Record what children did not that died or don't answer."""
+        started = time.monotonic()
+        # One row that can't be written must not let the leases of all others lapse.
+        for dead in list(self._dead):
+            claimer, why, until = dead
+            attend("rescue what a child held", partial(self._rescue, claimer, why))
+            if time.monotonic() > until:
+                self._dead.remove(dead)
+        while self._overdue:
+            attend("record a timeout", partial(self._record_timeout, self._overdue[0]))
+            self._overdue.pop(0)
+        while self._stopped:
+            attend("give back what a child held", partial(self._release, self._stopped[0]))
+            self._stopped.pop(0)
+        if not self._dead or not self._dead_hold_any():
+            self._rescued_from = started
+
+    def _dead_hold_any(self) -> bool:
+        """Tell whether a dead child holds a job yet: others may have its row in their hands."""
+        dead = [claimer for claimer, _why, _until in self._dead]
+        held: bool = Job.all_objects.filter(status=JobStatus.RUNNING, claimer__in=dead).exists()
+        return held
+
     def _release(self, claimer: UUID) -> None:
         db = store.connection()
         given = store.release(db, [], keep=current_keep(), claimer=claimer, held=[])
+        self.recorded_at = time.monotonic()
         notifications.notify(db, notifications.READY, {each.queue_name for each in given})
 
     def _record_timeout(self, right: Right) -> None:
@@ -140,6 +162,7 @@ class Renewer:
         }
         if recorded.failed and not self._announce(told):
             self._untold.append(told)
+        self.recorded_at = time.monotonic()
 
     def _rescue(self, claimer: UUID, why: str) -> None:
         while True:

@@ -54,6 +54,7 @@ class Supervisor:
             self._renewer.loop.wake,
         )
         self._has_warned_of_size = False
+        self._buried_at = 0.0
         self._watcher = Watcher() if options.reload else None
         self._wakeup, wakeup = socket.socketpair()
         self._wakeup.setblocking(False)
@@ -149,6 +150,7 @@ class Supervisor:
         self._read(place, child)
         held = child.entries()
         place.bury(child, failed=not child.is_done)
+        self._buried_at = time.monotonic()
         if child.is_done:
             # It holds nothing, unless the answer to its last claim was lost.
             self._renewer.give_back(child.claimer)
@@ -229,9 +231,10 @@ class Supervisor:
     def _hear(self, place: Place, child: ChildProcess, message: dict[str, Any]) -> None:
         kind = message["kind"]
         if kind == "ready":
-            place.ready(child)
+            # Before it gets slots: a batch is not over before it has told of these.
             for told in self._renewer.untold():
                 child.channel.send("announce", **told)
+            place.ready(child)
         elif kind == "live":
             child.live = message["live"]
             place.share()
@@ -246,12 +249,28 @@ class Supervisor:
         elif kind == "rejected":
             self._let_shun(child, job=message["job"], seconds=message["seconds"])
         elif kind == "idle":
-            child.idle_at = time.monotonic()
+            child.idle = (message["since"], message["looked"])
             self._stop_if_idle()
 
     def _stop_if_idle(self) -> None:
-        """End a batch when all children have had nothing to do at the same time."""
-        if all(time.monotonic() - child.idle_at < 1.0 for child in self._children()):
+        """End a batch if there was a moment when nothing ran and nothing was due.
+
+        No child ran anything then, each has looked in vain at it or later, and nothing has gone
+        back to be claimed since, of a child that died or does not answer, that one may not have
+        seen.
+        """
+        idle = [place.idle for place in self._places]
+        spans = [span for span in idle if span is not None]
+        if len(spans) < len(idle):
+            return
+        if not self._renewer.is_settled(min(looked for _since, looked in spans)):
+            self._renewer.loop.wake()
+            return
+        moment = max(self._buried_at, self._renewer.recorded_at, *(span[0] for span in spans))
+        stale = [place for place, span in zip(self._places, spans, strict=True) if span[1] < moment]
+        for place in stale:
+            place.look()
+        if not stale:
             self._stops = max(self._stops, 1)
 
     def _warn_of_size(self, mib: float) -> None:

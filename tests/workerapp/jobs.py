@@ -45,6 +45,12 @@ def note_death(letter: DeadLetter) -> None:
     Notes(letter.job.args[0]).add("hook", job=letter.job_id, reason=letter.reason)
 
 
+def enqueue_successor(letter: DeadLetter) -> None:
+    """Enqueue something in the queue of the dead, after the last look of who had nothing to do."""
+    threading.Event().wait(1.0)
+    noop.using(queue_name=letter.job.queue_name).enqueue()
+
+
 def note_and_raise(letter: DeadLetter) -> None:
     """Note the death, then raise what the job was told to."""
     note_death(letter)
@@ -321,6 +327,12 @@ def die(folder: str, reason: str) -> object:
     return object()
 
 
+@job(max_attempts=1, on_dead_letter=enqueue_successor)
+def die_with_successor() -> None:
+    """Die, with a hook that enqueues another job."""
+    raise FlakyError("the only attempt")
+
+
 @job(max_attempts=1, on_dead_letter=note_and_raise)
 def die_badly(folder: str, kind: str) -> None:
     """Die, with a hook that fails."""
@@ -346,6 +358,14 @@ def returning_object() -> object:
 def exit_at_once(context: JobContext, folder: str) -> None:
     """End the process."""
     Notes(folder).add("run", attempt=context.attempt)
+    os._exit(7)
+
+
+@job(takes_context=True, backoff=AT_ONCE, max_attempts=2, on_dead_letter=note_death)
+def exit_late(context: JobContext, folder: str) -> None:
+    """End the process after all other children have long been idle."""
+    Notes(folder).add("run", attempt=context.attempt)
+    threading.Event().wait(1.5)
     os._exit(7)
 
 
