@@ -122,6 +122,21 @@ def do(context: JobContext, name: str, op: Op) -> Any:
     return None
 
 
+def assert_given(before: list[Step], fork: Job) -> None:
+    """Look at what a fork was given: all that was earned before its step, as it was recorded.
+
+    From here on, the laws see to it that it is never called again.
+    """
+    earned = [row for row in before if row.status == "succeeded" and not row.compensated]
+    assert [_record(row) for row in fork.steps.order_by("ordinal", "pk")] == [
+        _record(row) for row in earned
+    ]
+
+
+def _record(row: Step) -> tuple[Any, ...]:
+    return row.kind, row.name, row.ordinal, row.status, row.value, row.child_id
+
+
 class Laws:
     """Hold what was once true of the checkpoints and must stay true."""
 

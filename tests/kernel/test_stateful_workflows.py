@@ -71,6 +71,7 @@ class Machine(RuleBasedStateMachine):
         self.laws = stories.Laws()
         self.runners = [Runner(stories.story, worker=f"worker {n}") for n in (0, 1)]
         self.held: list[list[store.Claim]] = [[], []]
+        self.crashed = False
 
     def ids(*statuses: str) -> Any:  # type: ignore[misc]
         return precondition(lambda self: Job.all_objects.filter(status__in=statuses).exists())
@@ -119,6 +120,7 @@ class Machine(RuleBasedStateMachine):
         stories.notes.meanwhile = None
 
     def go(self, runner: Runner, claim: store.Claim, fault: int | None = None) -> None:
+        """Run a claim, and record what comes of it; note whether it died at the fault."""
         left = -1 if fault is None else fault
 
         def die(point: str) -> None:
@@ -133,7 +135,7 @@ class Machine(RuleBasedStateMachine):
             outcome = runner.execute(claim)
             runner.record(outcome)
         except Crash:
-            pass
+            self.crashed = True
         finally:
             faults.hook = None
 
@@ -188,6 +190,23 @@ class Machine(RuleBasedStateMachine):
             undoing = Job.all_objects.filter(metadata__undo=str(job.pk), finished_at__isnull=True)
             assert letter.replayed_at is not None or undoing.exists()
 
+    @precondition(lambda self: Job.all_objects.filter(finished_at__isnull=True).count() < 3)
+    @rule(number=PICK, step=st.one_of(st.none(), PICK))
+    def fork(self, number: int, step: int | None) -> None:
+        job = self.pick(number)
+        records = list(job.steps.order_by("ordinal", "pk"))
+        named = records[step % len(records)].name if records and step is not None else None
+        try:
+            made = job.fork(from_step=named)
+        except DurableError:
+            undoing = Job.all_objects.filter(metadata__undo=str(job.pk), finished_at__isnull=True)
+            assert named is not None
+            assert undoing.exists()
+        else:
+            names = [record.name for record in records]
+            before = records[: 0 if named is None else names.index(named)]
+            stories.assert_given(before, made)
+
     @invariant()
     def the_laws_hold(self) -> None:
         world.assert_laws()
@@ -231,7 +250,7 @@ class Machine(RuleBasedStateMachine):
 @pytest.mark.timeout(300)
 def test_workflows_keep_their_laws(tables: None) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        Machine, settings=settings(COMMON, max_examples=10, stateful_step_count=25)
+        Machine, settings=settings(COMMON, max_examples=25, stateful_step_count=25)
     )
 
 
@@ -241,3 +260,60 @@ def test_workflows_keep_their_laws_for_long(tables: None) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         Machine, settings=settings(COMMON, max_examples=1000, stateful_step_count=50)
     )
+
+
+# What the search above may not come to in a short time is played here from beginning to end: each
+# of these, with a death at each statement of its first or second run, and with each of what may
+# come between while a step of it runs.
+STORIES = [
+    [("atomic",), ("step",)],
+    [("step",), ("fail",), ("atomic",)],
+    [("wait", 20), ("step",), ("fail",), ("step",)],
+    [("wait", None), ("wait", 0), ("fail",)],
+    [("step",), ("sleep", 20), ("atomic",)],
+    [("buy",), ("atomic",), ("buy",), ("die",)],
+    [("children", ("step",), ("atomic",)), ("step",)],
+    [("buy",), ("children", ("buy",), ("wait", 20)), ("sleep", 20), ("die",)],
+]
+
+
+def play(ops: list[Any], *, run: int, fault: int | None = None, meanwhile: str = "") -> bool:
+    """Play a story, and a fork of its job from each step; return whether the fault came to it."""
+    machine = Machine()
+    try:
+        machine.begin(stories_of=[ops])
+        (job,) = Job.all_objects.all()
+        for number in range(4):
+            disturbed = number == run
+            machine.work(0, fault if disturbed else None, meanwhile if disturbed else "")
+            machine.the_laws_hold()
+            machine.move_on(25)
+            machine.rescue()
+            machine.the_laws_hold()
+            if number == 1 and not machine.pick(0).finished_at:
+                # After the timeouts, so that a second run could take it for the answer.
+                job.signal("word", "late")
+        for number in range(job.steps.count()):
+            machine.fork(0, number)
+        machine.the_laws_hold()
+    finally:
+        machine.teardown()
+    return machine.crashed
+
+
+@pytest.mark.parametrize("ops", STORIES, ids=lambda ops: "-".join(str(op[0]) for op in ops))
+@pytest.mark.parametrize("run", [0, 1])
+def test_a_story_keeps_its_laws_wherever_it_dies(tables: None, ops: list[Any], run: int) -> None:
+    fault = 0
+    while play(ops, run=run, fault=fault):
+        fault += 1
+    assert fault > 0 or run == 1
+
+
+@pytest.mark.parametrize("ops", STORIES, ids=lambda ops: "-".join(str(op[0]) for op in ops))
+@pytest.mark.parametrize("meanwhile", ["", "steal", "lose", "cancel", "signal"])
+def test_a_story_keeps_its_laws_whatever_comes_between(
+    tables: None, ops: list[Any], meanwhile: str
+) -> None:
+    for run in (0, 1):
+        play(ops, run=run, meanwhile=meanwhile)
