@@ -150,9 +150,9 @@ def due_ticks(
     """Decide about the ticks from `next_run_at` on that are due now.
 
     `next_run_at` is a tick whatever the rule says; one before `starts_at` gives way to the first
-    from there. All ticks but the newest are missed, and the newest too if it is more than
-    `lateness` late; `catch_up` says what becomes of them. With a jitter, a tick is due that much
-    earlier, so that its run may be put before it, and late that much later.
+    from there. Of those that have passed all but the newest are missed, and the newest too if it is
+    more than `lateness` late; `catch_up` says what becomes of them. With a jitter, a tick is due
+    that much earlier, so that its run may be put before it, and late that much later.
 
     At most `most` ticks are taken on at one look. Then `next_run_at` is the next of them, due
     already, and the next look goes on from there.
@@ -164,10 +164,19 @@ def due_ticks(
     if rule.catch_up == "all":
         run = _ticks(rule, tick, horizon, most)
         return Due(run, next_tick(rule, run[-1]))
-    newest = rule.times(tick).last_between(tick, horizon) or tick
-    missed = now - newest > rule.reach + lateness
-    run = [] if missed and rule.catch_up == "skip" else [newest]
-    return Due(run, next_tick(rule, newest))
+    run: list[datetime] = []
+    following: datetime | None = tick
+    if tick <= now:
+        newest = rule.times(tick).last_between(tick, min(now, horizon)) or tick
+        following = next_tick(rule, newest)
+        missed = now - newest > rule.reach + lateness
+        if not (missed and rule.catch_up == "skip"):
+            run = [newest]
+    # One in reach has not been missed, whatever has.
+    if following is not None and following <= horizon and len(run) < most:
+        run.append(following)
+        following = next_tick(rule, following)
+    return Due(run, following)
 
 
 def jittered(tick: datetime, jitter: timedelta | None, key: object) -> datetime:

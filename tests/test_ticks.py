@@ -406,6 +406,19 @@ class TestJitter:
             assert run == [first + n * MINUTE for n in range(len(run))]
             assert len(run) >= 10
 
+    @pytest.mark.parametrize("catch_up", get_args(CatchUp))
+    def test_a_tick_that_has_yet_to_come_takes_the_place_of_none(self, catch_up: CatchUp) -> None:
+        rule = Rule(every=HOUR, jitter=50 * MINUTE, catch_up=catch_up)
+        # The next one is due in ten minutes' time, with a run that may lie before it.
+        run, following = due_ticks(rule, NOON, NOON + 15 * MINUTE)
+        assert (run, following) == ([NOON, NOON + HOUR], NOON + 2 * HOUR)
+        # Hours later, what was missed is made up for, and the tick in reach runs, too.
+        missed = {"one": [NOON + 5 * HOUR], "skip": [], "all": [NOON + n * HOUR for n in range(6)]}
+        rule = Rule(every=HOUR, jitter=MINUTE, catch_up=catch_up)
+        run, following = due_ticks(rule, NOON, NOON + 6 * HOUR - MINUTE)
+        assert (run, following) == ([*missed[catch_up], NOON + 6 * HOUR], NOON + 7 * HOUR)
+        assert due_ticks(rule, NOON, NOON + 6 * HOUR - MINUTE, most=1).run == run[:1]
+
     def test_has_no_effect_past_the_end(self) -> None:
         rule = Rule(every=HOUR, jitter=30 * MINUTE, until=NOON)
         assert due_ticks(rule, NOON, NOON - 30 * MINUTE) == Due([NOON], None)
