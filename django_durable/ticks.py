@@ -162,8 +162,8 @@ def due_ticks(
     if tick is None or tick > horizon:
         return Due([], tick)
     if rule.catch_up == "all":
-        run = _ticks(rule, tick, horizon, most)
-        return Due(run, next_tick(rule, run[-1]))
+        ticks = _ticks(rule, tick, horizon, most)
+        return Due(ticks, next_tick(rule, ticks[-1]))
     run: list[datetime] = []
     following: datetime | None = tick
     if tick <= now:

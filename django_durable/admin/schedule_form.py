@@ -87,8 +87,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def _check_call(self, values: dict[str, Any]) -> None:
         job_type = registry.find(values["job_name"])
-        if job_type is None or "args" not in values:
-            # Without the permission to see payloads there is no such field.
+        if job_type is None:
             return
         takes_context = job_type.options.takes_context
         call = (values["args"], values["kwargs"])
@@ -102,3 +101,16 @@ class CallKeepingForm(ScheduleForm):
 
     args = None  # type: ignore[assignment]
     kwargs = None  # type: ignore[assignment]
+
+    def _check_call(self, values: dict[str, Any]) -> None:
+        """Refuse another job type that does not take what the row has: nothing, if it is new."""
+        if not self.instance._state.adding and "job_name" not in self.changed_data:
+            return
+        row = self.instance
+        try:
+            super()._check_call({**values, "args": row.args, "kwargs": row.kwargs})
+        except (TypeError, ValueError):
+            # What is wrong would tell of them.
+            raise ValueError(
+                gettext("This job type takes other arguments, which you may not see or give.")
+            ) from None

@@ -239,7 +239,16 @@ def test_without_its_permission_arguments_are_kept_and_not_asked_for(
     with connection.cursor() as cursor:
         cursor.execute("SELECT args, kwargs FROM durable_schedule")
         assert cursor.fetchall() == [(stored, "{}")]
-    assert add(client, job_name="shown.needy", name="new", args='["own"]').status_code == 302
+    # Nor are they given, so that only what fits the row's own can be chosen.
+    refused = [
+        add(client, job_name="shown.needy", name="new", args='["own"]'),
+        client.post(url("change", row.pk, model="schedule"), {**FEW, "job_name": "shown.idle"}),
+    ]
+    for answer in refused:
+        assert "takes other arguments, which you may not see" in answer.content.decode()
+        assert "the-secret" not in answer.content.decode()
+    assert Schedule.objects.get().job_name == "shown.needy"
+    assert add(client, job_name="shown.charge", name="new", args='["own"]').status_code == 302
     assert Schedule.objects.get(name="new").args == []
     # Who sees that they don't fit is told.
     privileged = staff("view_schedule", "change_schedule", "view_payload")
