@@ -10,11 +10,12 @@ WORKERS ?= 3
 # Where a tool imports the settings without needing a database.
 NO_DATABASE := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none
 
-.PHONY: help venv test stress lint docs demo bench wheel-test test-matrix stop clean
+.PHONY: help venv test coverage stress lint docs demo bench wheel-test test-matrix stop clean
 
 help:
 	@echo 'make demo         the shop on durable jobs, until Ctrl-C (ORDERS=file.csv, ARGS=--once)'
 	@echo 'make test         the whole suite, on a private PostgreSQL or DATABASE_URL'
+	@echo 'make coverage     the same, slower, and which lines of the app it has run'
 	@echo 'make stress       the long tests that load the machine'
 	@echo 'make lint         style, types, layers, missing migrations'
 	@echo 'make docs         the documentation, in docs/_build/html'
@@ -35,7 +36,10 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 test: $(STAMP)
-	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report=term $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+coverage: ARGS += --cov --cov-report=term
+coverage: test
 
 stress: $(STAMP)
 	$(VENV)/bin/python -m pytest -m stress --timeout 1800 $(ARGS)
