@@ -353,7 +353,8 @@ class Job(models.Model):
 
         The key stays where it is; this job is untouched. Raises `ValueError` for a step that it
         has not recorded, `DurableError` for any while its undo job has not ended, and
-        `Job.DoesNotExist` when retention has given it up. Part of the caller's transaction.
+        `Job.DoesNotExist` when retention has given it up. Part of the caller's transaction, until
+        whose end this job can't end where checkpoints are copied: its undo job has to see them.
         """
         from django_durable import operations
 

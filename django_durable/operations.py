@@ -124,14 +124,21 @@ def replay(
     )
     if replayed.already:
         raise AlreadyReplayed(f"the dead letter of {letter.job_id} has been replayed already")
-    if replayed.undoing is not None:
-        raise DurableError(
-            f"{letter.job_id} can be replayed once its undo job {replayed.undoing} has ended"
-        )
+    _refuse_while_undoing(letter, replayed.undoing)
     if replayed.id is None:
         raise DeadLetter.DoesNotExist(f"the dead letter {letter.pk} is gone")
     letter.refresh_from_db()
     return _announced(db, replayed)
+
+
+def check_replay(letter: DeadLetter) -> None:
+    """Raise what a replay would raise now, were it not for what it changes."""
+    _refuse_while_undoing(letter, store.find_undo(_connection(letter._state.db), letter.job_id))
+
+
+def _refuse_while_undoing(letter: DeadLetter, undo: UUID | None) -> None:
+    if undo is not None:
+        raise DurableError(f"{letter.job_id} can be replayed once its undo job {undo} has ended")
 
 
 def _announced(db: BaseDatabaseWrapper, made: store.Replayed) -> Job:

@@ -298,6 +298,8 @@ def replay(
     row `copy_before` only if that is given, and it is the new one now that would take them back.
     """
     with atomic(db):
+        if copy:
+            _lock_kin(db, letter=letter)
         locked = rows(db, "lock_letter", letter=letter)
         found = rows(db, "read_letter", letter=letter) if locked else []
         if not found:
@@ -340,9 +342,11 @@ def fork(
     What it copies is the old one's to take back; while that is being done nothing is copied.
     """
     with atomic(db):
-        undoing = rows(db, "find_undo", id=old) if copy else []
-        if undoing and undoing[0][0] is not None:
-            return Replayed(None, undoing=undoing[0][0])
+        if copy:
+            _lock_kin(db, job=old)
+            undoing = find_undo(db, old)
+            if undoing is not None:
+                return Replayed(None, undoing=undoing)
         new = uuid7()
         made = rows(db, "fork", id=new, old=old, args=args, kwargs=kwargs)
         if not made:
@@ -350,3 +354,22 @@ def fork(
         if copy:
             rows(db, "copy_checkpoints", new=new, old=old, before=copy_before, undo=False)
     return Replayed(new, made[0][0])
+
+
+def find_undo(db: BaseDatabaseWrapper, job: UUID) -> UUID | None:
+    """Return the living undo job that may be taking back what the job has, or None."""
+    found = rows(db, "find_undo", id=job)
+    return found[0][0] if found else None
+
+
+def _lock_kin(
+    db: BaseDatabaseWrapper, *, job: UUID | None = None, letter: int | None = None
+) -> None:
+    """Lock whoever could take back what is about to be copied, until the copy can be seen.
+
+    An undo job marks the copies that it sees. Another look finds those who came up before the first
+    one had its locks; what it is about to replay itself, alone, nobody else has replayed.
+    """
+    known = 1 if letter is not None else 0
+    while (found := len(rows(db, "lock_kin", job=job, letter=letter))) > known:
+        known = found

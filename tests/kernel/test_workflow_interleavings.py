@@ -17,6 +17,7 @@ from tests.kernel import world
 from tests.kernel.interleaving import Director, Run
 
 Claim = store.Claim
+SLOW = pytest.mark.stress
 
 
 @pytest.fixture(autouse=True)
@@ -304,6 +305,78 @@ def test_what_a_replay_goes_by_no_replay_of_the_undo_job_takes_back(director: Di
     assert {run.value("A").id is None for run in runs} == {True, False}
 
 
+# Forks, beside the undo job of what they copy.
+
+
+def bought(claim: Claim) -> Claim:
+    """Let a run earn a step that can be taken back, and another one after it."""
+    right = (claim.id, claim.epoch)
+    made = [
+        store.Checkpoint(
+            right, StepKind.STEP, "buy", 1, StepStatus.SUCCEEDED, "7", undo_name="b", undo_call="[]"
+        ),
+        store.Checkpoint(right, StepKind.STEP, "after", 2, StepStatus.SUCCEEDED, "8"),
+    ]
+    store.record_checkpoints(store.connection(), made)
+    return claim
+
+
+def fork(job_id: Any) -> store.Replayed:
+    """Copy all that was earned."""
+    return store.fork(store.connection(), job_id, copy=True)
+
+
+def die_and_be_undone(claim: Claim) -> None:
+    """Let the job die, and its undo job take back what there is."""
+    db = store.connection()
+    store.record_failure(db, world.failure((claim.id, claim.epoch), retryable=False), world.KEEP)
+    (undo,) = [made for made in world.claim("waiter") if made.metadata]
+    right = (undo.id, undo.epoch)
+    back = store.Checkpoint(right, StepKind.COMPENSATION, "buy", 1, StepStatus.SUCCEEDED, "null")
+    store.record_checkpoints(db, [back])
+    world.complete(right)
+
+
+def a_fork(claim: Claim) -> Any:
+    """Make a fork of the claim's job, which has died since."""
+    made = fork(claim.id)
+    (taken,) = world.claim("waiter")
+    store.record_failure(
+        store.connection(), world.failure((taken.id, taken.epoch), retryable=False), world.KEEP
+    )
+    return made.id
+
+
+@pytest.mark.parametrize(
+    "copier",
+    ["fork", *(pytest.param(kind, marks=SLOW) for kind in ("fork of a fork", "replay of a fork"))],
+)
+def test_nothing_that_is_taken_back_is_copied_without_a_mark(
+    director: Director, copier: str
+) -> None:
+    def prepare() -> tuple[Claim, Any]:
+        claim = bought(alone(max_attempts=1))
+        return claim, claim.id if copier == "fork" else a_fork(claim)
+
+    def copy(jobs: tuple[Claim, Any]) -> store.Replayed:
+        if copier == "replay of a fork":
+            letter = DeadLetter.objects.get(job=jobs[1])
+            return store.replay(store.connection(), letter.pk)
+        return fork(jobs[1])
+
+    def check(jobs: tuple[Claim, Any], run: Run) -> None:
+        world.assert_laws()
+        copied = run.value("A")
+        assert (copied.id is None) is (copied.undoing is not None)
+        if copied.id is not None:
+            given = world.job(copied.id).steps
+            assert not given.filter(name="buy", compensated=False).exists()
+            assert given.filter(name="after").exists()
+
+    runs = director.explore(prepare, copy, lambda jobs: die_and_be_undone(jobs[0]), check)
+    assert {run.value("A").id is None for run in runs} == {True, False}
+
+
 # Births with keys.
 
 
@@ -318,7 +391,6 @@ def bear(claim: Claim, keys: list[str], mode: OnDuplicate) -> list[Any]:
     return [job.pk for job in context_of(claim).start_many("child", job_type, calls)]
 
 
-SLOW = pytest.mark.stress
 QUICK = {OnDuplicate.RETURN_EXISTING, OnDuplicate.ALLOW_REUSE}
 MODES = [OnDuplicate.RETURN_EXISTING, OnDuplicate.RETURN_LIVE, OnDuplicate.ALLOW_REUSE]
 

@@ -127,7 +127,9 @@ def dying(context: JobContext) -> None:
 def test_replay_of_all_leaves_out_what_is_being_taken_back_and_says_so() -> None:
     busy, other = giving.enqueue(), dying.enqueue()
     go_one(giving, dying)
+    listed = durable("replay", "--all", "--dry-run")
     document, said, code = durable("replay", "--all")
+    assert ([row["id"] for row in listed[0]], *listed[1:]) == ([str(other.pk)], said, code)
     assert ([row["id"] for row in document], code) == ([str(other.pk)], 0)
     undo = Job.objects.get(parent=busy)
     assert said == f"{busy.pk} can be replayed once its undo job {undo.pk} has ended"
@@ -139,7 +141,9 @@ def test_replay_of_all_leaves_out_what_is_being_taken_back_and_says_so() -> None
 def test_replay_by_id_of_what_is_being_taken_back_is_a_sentence() -> None:
     busy, other = giving.enqueue(), dying.enqueue()
     go_one(giving, dying)
+    listed = durable("replay", str(busy.pk), str(other.pk), "--dry-run")
     document, said, code = durable("replay", str(busy.pk), str(other.pk))
+    assert ([row["id"] for row in listed[0]], *listed[1:]) == ([str(other.pk)], said, code)
     assert ([row["id"] for row in document], code) == ([str(other.pk)], 1)
     assert said.startswith(f"{busy.pk} can be replayed once its undo job ")
 

@@ -77,7 +77,9 @@ class Replay(Subcommand):
 
     def _replay(self, letter: DeadLetter, number: int, options: dict[str, Any]) -> dict[str, Any]:
         new = None
-        if not options["dry_run"]:
+        if options["dry_run"]:
+            operations.check_replay(letter)
+        else:
             delay = number * _gap(options["rate"])
             new = operations.replay(letter, delay=delay, by=_operator()).pk
         return {
