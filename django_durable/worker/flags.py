@@ -14,7 +14,7 @@ from django.core.management.base import CommandError
 
 from django_durable.conf import conf
 from django_durable.durations import format_duration, parse_duration
-from django_durable.jobtypes import registry
+from django_durable.jobtypes import is_storable, registry
 from django_durable.worker.options import WorkerOptions
 
 
@@ -33,9 +33,16 @@ def names(values: list[str]) -> tuple[str, ...]:
 
 
 def given(text: str) -> str:
-    """Refuse a flag without a value, which a variable that is not set may leave behind."""
+    """Refuse a flag without a value, which a variable that is not set may leave behind.
+
+    And one that the database can't know.
+    """
     if not text.replace(",", "").strip():
         raise argparse.ArgumentTypeError("it has no value; is a variable not set?")
+    if not is_storable(text):
+        raise argparse.ArgumentTypeError(
+            f"{text[:50]!r} has characters that PostgreSQL can't store"
+        )
     return text
 
 

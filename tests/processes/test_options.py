@@ -337,5 +337,13 @@ def test_a_flag_without_a_value_is_refused(start, flag):
     assert "is a variable not set?" in worker.log
 
 
+@pytest.mark.parametrize("flag", ["--queue-name", "--job", "--capability", "--name"])
+def test_a_name_that_the_database_can_not_store_is_refused(start, flag):
+    worker = start("--queue-name=*", os.fsdecode(flag.encode() + b"=caf\xe9"))
+
+    assert worker.wait() == 2
+    assert "has characters that PostgreSQL can't store" in worker.log
+
+
 def test_a_batch_does_not_reload(start):
     assert "no use with --batch" in refused(start("--batch", "--reload"))
