@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
+from django.db import InterfaceError, OperationalError
 
 from django_durable import births, copies, faults, notifications, payloads, signals, store, waiting
 from django_durable.choices import JobStatus, StepKind, StepStatus
@@ -437,6 +438,18 @@ class JobContext:
         if (now := time.monotonic()) - self._sure_at > self.lease.total_seconds() / 2:
             self.check_cancelled()
             self._sure_at = now
+
+    def reread(self, kind: StepKind, name: str) -> Known | None:
+        """Return what the database has of a checkpoint; waits for it while it is away."""
+        pause = 0.1
+        while True:
+            try:
+                with self.connected():
+                    return self.journal.reread(kind, name)
+            except (OperationalError, InterfaceError):
+                store.connection().close()
+            self.pause(pause)
+            pause = min(2 * pause, 2.0)
 
     @contextmanager
     def connected(self) -> Iterator[None]:

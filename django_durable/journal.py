@@ -127,6 +127,15 @@ class Journal:
             assert isinstance(known_all, dict)  # noqa: S101 - it is our own
             known_all[(kind.value, name)] = known
 
+    def reread(self, kind: StepKind, name: str) -> Known | None:
+        """Return what the database has of a checkpoint, whatever this run has heard of it."""
+        for row in store.read_checkpoints(store.connection(), [self._job])[self._job]:
+            if (row[0], row[1]) == (kind.value, name):
+                known = _known(*row[2:])
+                self.keep(kind, name, known)
+                return known
+        return None
+
     def is_replaying(self) -> bool:
         """Tell whether the run has not yet come to a verb that is not recorded."""
         return not self._missed and len(self._reached) < len(self.load())

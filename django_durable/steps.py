@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import async_to_sync, sync_to_async
@@ -36,6 +37,8 @@ from django_durable.underway import AT_ONCE, Rank
 if TYPE_CHECKING:
     from django_durable.context import JobContext
 
+logger = logging.getLogger("django_durable.worker")
+
 DEADLOCKS = ("40001", "40P01")
 MOST_RERUNS = 5
 T = TypeVar("T")
@@ -56,7 +59,7 @@ class StepRun:
     ) -> None:
         self.context = context
         # The policy is the function's, and the arguments are what its compensation is called with.
-        while isinstance(func, functools.partial):
+        while isinstance(func, partial):
             args, kwargs, func = func.args + args, {**func.keywords, **kwargs}, func.func
         self.name = name
         self.func = func
@@ -67,6 +70,8 @@ class StepRun:
         # How long the function took when it was last called, in seconds.
         self.took = 0.0
         self.undo: dict[str, Any] = {}
+        # Whether the database was given a value of the last call, and may have kept it.
+        self.is_given = False
         # How many steps under way are this one, and whether it may park as soon as it fails.
         self.own = 0
         self.since: int | None = AT_ONCE
@@ -113,11 +118,13 @@ class StepRun:
             value, where=f"the value of step {self.name!r}", limit=conf.max_payload
         )
         faults.reach("before_step_record")
+        self.is_given = True
         self._write(StepStatus.SUCCEEDED, value=text, **self.undo)
         return payloads.decode(text)
 
     def _note_call(self) -> None:
         """Note what would take the step back, before it is done: not all can be stored."""
+        self.is_given = False
         if self.policy.compensate is not None and not self.undo:
             call = payloads.encode(
                 (list(self.args), self.kwargs), where=f"the call of step {self.name!r}", limit=None
@@ -133,6 +140,26 @@ class StepRun:
                 yield
         finally:
             self.took = time.monotonic() - started
+
+    def is_kept(self, error: Exception) -> bool:
+        """Tell whether the value is recorded all the same; what was raised after that is logged.
+
+        The answer of the commit may be lost, or a hook of it have failed. A replay would go by the
+        record, and so must this run.
+        """
+        if not self.is_given:
+            return False
+        known = self.context.reread(self.kind, self.name)
+        if known is None or not known.is_final:
+            return False
+        self.known = known
+        logger.error(
+            "The step %r of %s is recorded; what was raised after that changes nothing of it",
+            self.name,
+            self.context.right[0],
+            exc_info=error,
+        )
+        return True
 
     def fail(self, error: Exception) -> None:
         """Record what the error means and return, if the step is to be tried again; else raise."""
@@ -232,6 +259,8 @@ class StepRun:
             try:
                 value = self.once()
             except Exception as error:  # noqa: BLE001 - judged by `fail`
+                if self.is_kept(error):
+                    return self.recorded()
                 self.fail(error)
             else:
                 faults.reach("after_step_record")
@@ -269,6 +298,8 @@ class StepRun:
             try:
                 value = await self.aonce(block)
             except Exception as error:  # noqa: BLE001 - judged by `fail`
+                if self.is_given and await block.finish(self.is_kept, error):
+                    return (self.recorded(),)
                 # A park would keep the cancellation from whoever waits for it.
                 at_once = self.context.under_way.is_single and block.cancellation is None
                 self.since = AT_ONCE if at_once else None
@@ -325,14 +356,19 @@ class AtomicStepRun(StepRun):
 
 
 def in_transaction(context: JobContext, body: Callable[[], T], idle: timedelta | None = None) -> T:
-    """Return what the body does in a transaction, which is begun anew after a deadlock."""
+    """Return what the body does in a transaction, which is begun anew after a deadlock.
+
+    A deadlock of what its own hooks do, once it is committed, is none of these.
+    """
     for rerun in range(MOST_RERUNS):
+        committed: list[bool] = []
         try:
             with store.transaction(idle):
+                store.connection().on_commit(partial(committed.append, True))
                 return body()
         except OperationalError as error:
             code = getattr(error.__cause__, "sqlstate", None)
-            if code not in DEADLOCKS or rerun == MOST_RERUNS - 1:
+            if committed or code not in DEADLOCKS or rerun == MOST_RERUNS - 1:
                 raise
             context.pause(0.01 * 2**rerun)
     raise AssertionError("unreachable")

@@ -77,6 +77,9 @@ def park(
             if not started:
                 return Parked.READY
             rows(db, "mark_awaited", ids=[row[0] for row in started])
+        elif wake_at is None and signal is None:
+            # It would wait for ever. What it was to wait for has come to its end unheard.
+            raise ValueError("a park has to wait for something")
         parked = rows(
             db,
             "park",

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import Group
-from django.db import connection
+from django.db import connection, transaction
 
 from django_durable import Backoff, JobContext, PermanentFailure, SignalTimeout, step, workflow
 from django_durable.current import current
@@ -86,6 +86,16 @@ def write(name: str) -> int:
     return number
 
 
+def fail_after() -> None:
+    raise FlakyError
+
+
+@step(max_attempts=3, backoff=AT_ONCE)
+def write_and_fail_after(name: str) -> int:
+    transaction.on_commit(fail_after)
+    return write(name)
+
+
 @workflow(name="story", max_attempts=2, backoff=AT_ONCE, timeout=None)
 def story(context: JobContext, *ops: Op) -> list[Any]:
     """Do what the operations say, in their order; return what the verbs answered."""
@@ -104,6 +114,8 @@ def do(context: JobContext, name: str, op: Op) -> Any:
         return context.step(name, plain if kind == "step" else buy, name)
     if kind == "atomic":
         return context.atomic_step(name, write, name)
+    if kind == "atomic hooked":
+        return context.atomic_step(name, write_and_fail_after, name)
     if kind == "sleep":
         return context.sleep(name, timedelta(seconds=how[0]))
     if kind == "wait":

@@ -44,6 +44,7 @@ SIMPLE = st.one_of(
     st.just(("step",)),
     st.just(("step",)),
     st.just(("atomic",)),
+    st.just(("atomic hooked",)),
     st.just(("buy",)),
     st.tuples(st.just("sleep"), st.sampled_from([0, 20])),
     st.tuples(st.just("wait"), st.sampled_from([None, 0, 20])),
@@ -268,6 +269,7 @@ def test_workflows_keep_their_laws_for_long(tables: None) -> None:
 STORIES = [
     [("atomic",), ("step",)],
     [("step",), ("fail",), ("atomic",)],
+    [("atomic hooked",), ("fail",), ("step",)],
     [("wait", 20), ("step",), ("fail",), ("step",)],
     [("wait", None), ("wait", 0), ("fail",)],
     [("step",), ("sleep", 20), ("atomic",)],

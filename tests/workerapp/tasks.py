@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import connection
+from django.db import OperationalError, connection, transaction
 
 from django_durable import (
     Backoff,
@@ -572,3 +572,57 @@ async def end_beside_a_locked_park(context: JobContext, folder: str, how: str) -
     if how == "failure":
         raise PermanentFailure("no use")
     return f"left {branch.done()}"
+
+
+def _debit_and(then: str, cause: str) -> int:
+    """Debit, and let something go wrong after the commit."""
+    if then == "raise":
+
+        def hook() -> None:
+            raise ConnectionError("the mail server is away")
+
+        transaction.on_commit(hook)
+    else:
+        commit = connection._commit  # type: ignore[attr-defined]
+
+        def lose_answer() -> None:
+            connection._commit = commit  # type: ignore[attr-defined]
+            commit()
+            connection.connection.close()
+            raise OperationalError("the connection is lost")
+
+        connection._commit = lose_answer  # type: ignore[attr-defined]
+    return debit(cause, 1)
+
+
+@step(max_attempts=5)
+def debit_and(then: str, cause: str) -> int:
+    """Debit under a policy, so that what goes wrong could be another try."""
+    return _debit_and(then, cause)
+
+
+@workflow(max_attempts=1, timeout=HOUR)
+def committed(context: JobContext, then: str) -> int:
+    """Debit, where what comes after the commit goes wrong."""
+    value: int = context.atomic_step("debit", debit_and, then, "plain")
+    return value
+
+
+@workflow(max_attempts=1, timeout=HOUR, isolation="process")
+def isolated_committed(context: JobContext, then: str) -> int:
+    """Do the same in a process of its own."""
+    value: int = context.atomic_step("debit", debit_and, then, "isolated")
+    return value
+
+
+@workflow(max_attempts=1, timeout=HOUR)
+async def async_committed(context: JobContext, then: str) -> int:
+    """Do the same beside another step."""
+
+    async def other() -> None:
+        await asyncio.sleep(1.5)
+
+    paid, _ = await asyncio.gather(
+        context.aatomic_step("debit", debit_and, then, "async"), context.astep("other", other)
+    )
+    return paid

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group
 from django.db import OperationalError, connection, transaction
+from psycopg.errors import DeadlockDetected
 
 from django_durable import Backoff, JobContext, step, workflow
 from django_durable.outcomes import Abandoned
@@ -330,3 +331,91 @@ def test_steps_of_a_policy_wait_between_two_transactions_and_not_in_one(advance:
     go(flow)
     assert value_of(job) == "at last"
     assert written() == 1
+
+
+# What is committed stays the answer, whatever comes after the commit.
+
+
+def lose_answer() -> None:
+    """Let the answer of the next commit be lost with the connection."""
+    commit = connection._commit
+
+    def losing() -> None:
+        connection._commit = commit
+        commit()
+        connection.connection.close()
+        raise OperationalError("the connection is lost")
+
+    connection._commit = losing
+
+
+def raise_in_hook() -> None:
+    def hook() -> None:
+        raise ConnectionError("the mail server is away")
+
+    transaction.on_commit(hook)
+
+
+def deadlock_in_hook() -> None:
+    def hook() -> None:
+        raise OperationalError("deadlock detected") from DeadlockDetected()
+
+    transaction.on_commit(hook)
+
+
+AFTER = [lose_answer, raise_in_hook, deadlock_in_hook]
+POLICIES = [
+    None,
+    {"max_attempts": 1},
+    {"max_attempts": 5, "backoff": AT_ONCE},
+    {"max_attempts": 5, "backoff": Backoff(initial=HOUR)},
+]
+
+
+@pytest.mark.usefixtures("committed")
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_is_raised_after_the_commit_changes_nothing_of_the_step(
+    after: Any, policy: Any, *, is_async: bool
+) -> None:
+    def debit() -> str:
+        after()
+        return write()
+
+    func = debit if policy is None else step(**policy)(debit)
+    if is_async:
+
+        @workflow
+        async def flow(context: JobContext) -> str:
+            value: str = await context.aatomic_step("debit", func)
+            return value
+    else:
+
+        @workflow
+        def flow(context: JobContext) -> str:
+            value: str = context.atomic_step("debit", func)
+            return value
+
+    job = flow.enqueue()
+    assert go(flow) == [job]
+    assert value_of(job) == "written"
+    assert (fresh(job).attempt, written()) == (1, 1)
+    assert checkpoints(job) == [("step", "debit", "succeeded")]
+
+
+@pytest.mark.usefixtures("committed")
+@pytest.mark.django_db(transaction=True)
+def test_what_is_raised_after_the_commit_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    @workflow
+    def flow(context: JobContext) -> str:
+        value: str = context.atomic_step("debit", lambda: (raise_in_hook(), write())[1])
+        return value
+
+    job = flow.enqueue()
+    go(flow)
+    assert value_of(job) == "written"
+    (record,) = [record for record in caplog.records if "'debit'" in record.getMessage()]
+    assert record.exc_info is not None
+    assert "the mail server is away" in str(record.exc_info[1])

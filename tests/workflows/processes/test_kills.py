@@ -198,3 +198,18 @@ def test_a_fan_out_whose_creator_is_killed_half_way_is_completed_and_never_doubl
     children = Job.all_objects.filter(parent=job)
     assert Counter(children.values_list("status", flat=True)) == {"SUCCESSFUL": 12}
     assert ended.attempts.filter(outcome="lost").count() == 2
+
+
+@pytest.mark.parametrize("then", ["raise", "lose the answer"])
+@pytest.mark.parametrize("kind", ["committed", "async_committed", "isolated_committed"])
+def test_what_goes_wrong_after_the_commit_of_an_atomic_step_changes_nothing_of_it(
+    start: Any, queue: str, ledger: Any, kind: str, then: str
+) -> None:
+    job = getattr(tasks, kind).using(queue_name=queue).enqueue(then)
+    worker = start("--batch")
+    assert worker.wait() == 0
+    with worker.explained():
+        job = fresh(job)
+        assert (job.status, job.attempt, job.return_value) == ("SUCCESSFUL", 1, 1)
+        assert ledger.objects.count() == 1
+        assert "is recorded; what was raised after that" in worker.log
