@@ -11,7 +11,7 @@ from typing import Any, overload
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.base import ModelState
 
-from django_durable import notifications, payloads, signals, store
+from django_durable import aside, notifications, payloads, signals, store
 from django_durable.choices import JobStatus, OnDuplicate
 from django_durable.conf import conf
 from django_durable.exceptions import DuplicateJob
@@ -69,7 +69,8 @@ class Template:
         texts = payloads.encode_arguments(args, kwargs, names=self._names, limit=self.limit)
         key = self._key
         if callable(key):
-            key = concurrency_key_text("concurrency_key", key(*args, **kwargs))
+            made = aside.ask(f"the concurrency_key of {self.group[0]}", key, args, kwargs)
+            key = concurrency_key_text("concurrency_key", made)
         return store.NewJob._make((*self._shared, *texts, key, None))
 
 

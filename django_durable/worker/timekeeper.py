@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from django_durable import firing
+from django_durable.aside import Aside
 from django_durable.worker.announcer import Announcer
 from django_durable.worker.loops import OUTAGE, logger
 from django_durable.worker.options import WorkerOptions
@@ -23,6 +24,7 @@ class Timekeeper:
         self._announcer = announcer
         # What is left of reconciling; None before it has begun.
         self._left: Sequence[firing.Duty] | None = None
+        self._aside = Aside()
         # Not at once: the row that says what this worker knows may not be there yet.
         self._mark_at = time.monotonic() + MARK_EVERY
         self.next_at = 0.0
@@ -36,7 +38,9 @@ class Timekeeper:
             return
         due_in, self.behind = None, False
         try:
-            due_in = self._look(now)
+            # Users' code that makes a key must keep neither claims nor other schedules for long.
+            with self._aside.asking():
+                due_in = self._look(now)
             self.behind = due_in == 0 or not self._has_reconciled
         except OUTAGE as error:
             # If the database is away, the claim that follows says so. If not, it must go on.

@@ -201,6 +201,35 @@ def test_schedules_that_somebody_holds_hold_up_no_worker_that_starts(start, queu
     wait_for("the first tick", Schedule.objects.get().jobs.exists)
 
 
+@pytest.mark.parametrize("kind", ["slow_key", "looked_up_key"])
+def test_a_key_that_takes_its_time_keeps_nothing_but_its_schedule(start, queue, kind):
+    good = [jobs.noop.schedule(f"good-{n}", every=SECOND, catch_up="all") for n in range(3)]
+    worker = start("--poll-interval", "0.1")
+    wait_for("the first ticks", lambda: all(row.jobs.exists() for row in good))
+    with psycopg.connect(database_url()) as somebody:
+        somebody.execute("LOCK TABLE auth_group IN ACCESS EXCLUSIVE MODE")
+        kept = [getattr(jobs, kind).schedule(f"kept-{n}", every=HOUR, args=[600]) for n in range(3)]
+        shown = Schedule.objects.filter(name__startswith="kept-", broken__contains="has not answer")
+        wait_for("why they can't fire", lambda: shown.count() == 3, patience=20)
+        known = [row.jobs.count() for row in good]
+        for _ in range(3):
+            wait_for_end(jobs.noop.using(queue_name=queue).enqueue(), patience=5)
+        wait_for(
+            "more ticks of the others",
+            lambda: all(row.jobs.count() > n + 3 for row, n in zip(good, known, strict=True)),
+            patience=15,
+        )
+        assert not any(row.jobs.exists() for row in kept)
+        if kind == "looked_up_key":
+            somebody.rollback()
+            Schedule.objects.filter(name__startswith="kept-").update(retry_at=timezone.now())
+            wait_for("their ticks", lambda: all(row.jobs.exists() for row in kept))
+            assert not Schedule.objects.exclude(broken="").exists()
+    started = time.monotonic()
+    worker.stop()
+    assert time.monotonic() - started < 10
+
+
 def test_a_worker_without_maintenance_fires_and_sweeps_nothing(start, queue):
     gone = jobs.noop.using(queue_name=queue).enqueue()
     start("--no-maintenance", "--poll-interval", "0.1").wait_until_ready()

@@ -351,6 +351,28 @@ def returning_object() -> object:
     return object()
 
 
+# Those whose keys take their time.
+
+
+def _sleep(seconds: float) -> str:
+    threading.Event().wait(seconds)
+    return "key"
+
+
+def _look_up(_seconds: float) -> str:
+    return str(Group.objects.count())
+
+
+@job(concurrency_key=_sleep)
+def slow_key(seconds: float) -> None:
+    """Have a key that takes so long to make."""
+
+
+@job(concurrency_key=_look_up)
+def looked_up_key(seconds: float) -> None:
+    """Have a key for which a table is read."""
+
+
 # Deadly ones.
 
 
