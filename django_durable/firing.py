@@ -45,6 +45,7 @@ BYTES = 4 * 1024 * 1024
 TIME = 0.2
 # A worker that is frozen in a transaction must not keep others from the schedules it has locked.
 IDLE_FOR = timedelta(seconds=30)
+AHEAD = timedelta(seconds=1)
 # For how long a worker that reconciles waits for a row that somebody holds, before it goes on with
 # the others.
 WAIT = timedelta(milliseconds=20)
@@ -181,15 +182,18 @@ def mark_unknown() -> None:
     store.mark_unknown_schedules(store.connection(), NO_WORKER, conf.lease)
 
 
-def run_due(names: Sequence[str], tell: Tell = send_enqueued) -> float | None:
+def run_due(
+    names: Sequence[str], tell: Tell = send_enqueued, ahead: timedelta = AHEAD
+) -> float | None:
     """Fire what is due of the schedules of these job types, up to one batch.
 
-    `tell` sends `job_enqueued` of the new jobs, once they are committed. Return in how many
+    `tell` sends `job_enqueued` of the new jobs, once they are committed; `ahead` is how long it may
+    be until the next look. Return in how many
     seconds the next one falls due: 0 if there may be more already, None if there is none or others
     hold what is due.
     """
     db = store.connection()
-    look = store.look_at_schedules(db, names)
+    look = store.look_at_schedules(db, names, ahead)
     mended = look.wrong and store.mend_schedules(db, names, NO_WORKER)
     planned = _plan_edited(names) if look.edited else 0
     if mended or look.edited or (look.due_in is not None and look.due_in <= 0):

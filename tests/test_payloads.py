@@ -667,12 +667,12 @@ def test_right_call_binds(func: Any, args: Any, kwargs: Any) -> None:
 @pytest.mark.parametrize(
     ("func", "args", "kwargs", "complaint"),
     [
-        (two, (), {}, "two() missing a required argument: 'order'"),
-        (two, (1, 2, 3), {}, "two() too many positional arguments"),
-        (two, (1,), {"order": 2}, "two() multiple values for argument 'order'"),
-        (two, (1,), {"male": 2}, "two() got an unexpected keyword argument 'male'"),
-        (later, (), {"mail": "a"}, "later() missing a required argument: 'order'"),
-        (only, (1,), {}, "only() missing a required"),
+        (two, (), {}, "two(): missing a required argument: 'order'"),
+        (two, (1, 2, 3), {}, "two(): too many positional arguments"),
+        (two, (1,), {"order": 2}, "two(): multiple values for argument 'order'"),
+        (two, (1,), {"male": 2}, "two(): got an unexpected keyword argument 'male'"),
+        (later, (), {"mail": "a"}, "later(): missing a required argument: 'order'"),
+        (only, (1,), {}, "only(): missing a required"),
     ],
 )
 def test_wrong_call_is_a_type_error_that_names_the_function(

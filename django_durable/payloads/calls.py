@@ -83,7 +83,7 @@ def bind_arguments(
         shape.signature.bind(*context, *args, **kwargs)
     except TypeError as error:
         name = getattr(func, "__qualname__", None) or repr(func)
-        raise TypeError(f"{name}() {error}") from None
+        raise TypeError(f"{name}(): {error}") from None
 
 
 def argument_names(func: Callable[..., Any], *, takes_context: bool) -> tuple[str, ...]:

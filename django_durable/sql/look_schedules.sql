@@ -1,6 +1,6 @@
 -- Is a rule new or changed, is a schedule broken, and when is the next one due? A few index seeks,
 -- however many schedules there are. One with a jitter is due that much before its nominal time:
--- the widest jitter bounds the walk. What an error has stopped that may pass is left alone for a while.
+-- the widest jitter bounds the walk, which goes as far `ahead` as the next look. What an error has stopped that may pass is left alone for a while.
 SELECT
     EXISTS (
         SELECT FROM durable_schedule
@@ -31,12 +31,10 @@ SELECT
                 FROM durable_schedule
                 WHERE
                     broken = '' AND job_name = ANY(%(names)s::text[]) AND jitter IS NOT NULL
-                    AND next_run_at <= statement_timestamp() + %(offset)s::interval + (
+                    AND next_run_at <= statement_timestamp() + %(offset)s::interval + %(ahead)s + (
 -- include: widest_jitter
                     )
-                    AND
--- include: schedule_due
-                    <= statement_timestamp() + %(offset)s::interval
+                ORDER BY 1
                 LIMIT 1
             )
             UNION ALL

@@ -41,9 +41,12 @@ class Look(NamedTuple):
     due_in: float | None
 
 
-def look_at_schedules(db: BaseDatabaseWrapper, names: Sequence[str]) -> Look:
-    """Find out in one statement of a few index seeks whether there is anything to do."""
-    return Look(*rows(db, "look_schedules", names=list(names))[0])
+def look_at_schedules(db: BaseDatabaseWrapper, names: Sequence[str], ahead: timedelta) -> Look:
+    """Find out in one statement of a few index seeks whether there is anything to do.
+
+    Those whose jitter makes them due early are seen if that is so within `ahead`.
+    """
+    return Look(*rows(db, "look_schedules", names=list(names), ahead=ahead)[0])
 
 
 class DueSchedule(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import timedelta
 
 from django_durable import firing
 from django_durable.aside import Aside
@@ -64,4 +65,5 @@ class Timekeeper:
         if now >= self._mark_at:
             firing.mark_unknown()
             self._mark_at = now + MARK_EVERY
-        return firing.run_due(self._names, self._announcer.enqueued)
+        ahead = timedelta(seconds=self._poll_interval)
+        return firing.run_due(self._names, self._announcer.enqueued, ahead)

@@ -1093,3 +1093,13 @@ def test_300_schedules_over_a_day_make_exactly_the_jobs_that_their_rules_name(
                       "@daily": 75}  # fmt: skip
     late = [one for one in Job.objects.all() if one.enqueued_at - one.scheduled_for > 5 * SECOND]
     assert not late
+
+
+def test_one_with_jitter_is_looked_forward_to_as_much_earlier(work: JobType, at: At) -> None:
+    at(2026, 5, 5, 11, 30)
+    work.schedule("hourly", cron="@hourly", jitter=10 * MINUTE)
+    assert firing.run_due(registry.names(), ahead=MINUTE) == pytest.approx(1800, abs=5)
+    # The next look is to find it on time, however long it is until then.
+    assert firing.run_due(registry.names(), ahead=HOUR) == pytest.approx(1200, abs=5)
+    at(2026, 5, 5, 11, 49, 30)
+    assert firing.run_due(registry.names(), ahead=MINUTE) == pytest.approx(30, abs=5)

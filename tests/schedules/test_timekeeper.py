@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ def keeper(monkeypatch: pytest.MonkeyPatch) -> Timekeeper:
 def test_half_of_the_time_is_for_claims_while_there_is_much_to_catch_up_with(
     keeper: Timekeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look(names: Sequence[str], tell: Any) -> float:
+    def look(names: Sequence[str], tell: Any, ahead: timedelta) -> float:
         time.sleep(0.05)
         return 0
 
