@@ -26,8 +26,12 @@ FIRST_RESTART = 0.1
 LONGEST_RESTART = 30.0
 LONGEST_RESTART_WHEN_READY = 1.0
 HEALTHY_AFTER = 10.0
-# The child's main thread runs several times a second, unless C code holds the interpreter.
+# The child's main thread runs several times a second, unless C code holds the interpreter. Before
+# that it imports the project's code.
 QUIET_AFTER = 1.5
+UP_WITHIN = 60.0
+# None of whose jobs can hold the interpreter, since it has none.
+STALLED_WHEN_IDLE = 30.0
 
 _BOOT = (
     "import json, os, sys;"
@@ -49,6 +53,8 @@ class ChildProcess:
         self.started = time.monotonic()
         self.is_ready = False
         self.is_done = False
+        # When it was last said that it does not come up.
+        self.told_at = self.started
         # Of a batch: since when nothing runs in it, and when it last looked in vain.
         self.idle: tuple[float, float] | None = None
         # How many runs it may have, and how many it has: until it says, as many as it may.
@@ -110,13 +116,26 @@ class ChildProcess:
 
     @property
     def quiet_for(self) -> float:
-        """Return for how many seconds its main thread has not run."""
-        return time.monotonic() - self.table.last_beat if self.is_ready else 0.0
+        """Return for how many seconds its main thread has not run, or it has not come up."""
+        return time.monotonic() - (self.table.last_beat if self.is_ready else self.started)
 
     @property
     def is_quiet(self) -> bool:
-        """Tell whether the child is stopped, or stuck in C code that holds the interpreter."""
+        """Tell whether the child is coming up, stopped, or stuck in C code."""
         return self.quiet_for > QUIET_AFTER
+
+    def is_stalled(self, timeout: float) -> bool:
+        """Tell whether it has been quiet for too long: for so many seconds, if it has jobs."""
+        if self.is_ready and not self.entries():
+            timeout = min(timeout, STALLED_WHEN_IDLE)
+        return self.quiet_for > timeout
+
+    def has_to_be_told_of(self) -> bool:
+        """Tell, every minute, that it has not come up yet."""
+        if self.is_ready or time.monotonic() - self.told_at < UP_WITHIN:
+            return False
+        self.told_at = time.monotonic()
+        return True
 
     def drain(self) -> None:
         """Let it finish what runs, and claim nothing more."""

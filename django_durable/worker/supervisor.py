@@ -175,8 +175,12 @@ class Supervisor:
         if child in place.leaving:
             child.live = len(child.entries())
             place.share()
-        if (child in place.leaving and not child.live) or (
-            child.quiet_for > self._options.stall_timeout
+        if child.has_to_be_told_of():
+            logger.warning(
+                "Child process %d has not come up within %.0f s", child.process.pid, child.quiet_for
+            )
+        if (child in place.leaving and not child.live) or child.is_stalled(
+            self._options.stall_timeout
         ):
             logger.error(
                 "Killing child process %d, silent for %.0f s", child.process.pid, child.quiet_for

@@ -266,3 +266,31 @@ def test_isolated_attempts_finish_in_a_drain(start, notes, folder, queue):
     assert worker.wait() == 0
     assert job.result(SOON) == "job"
     wait_for("the end of all", lambda: not worker.family())
+
+
+def test_a_child_that_does_not_come_up_is_replaced(start, queue):
+    job = jobs.noop.using(queue_name=queue).enqueue()
+    worker = start("--stall-timeout", "3")
+
+    def is_starting() -> bool:
+        pids = worker.children()
+        return bool(pids) and b"DURABLE" in Path(f"/proc/{pids[0]}/cmdline").read_bytes()
+
+    wait_for("a child that starts", is_starting)
+    os.kill(worker.child(), signal.SIGSTOP)
+
+    assert wait_for_end(job)[0].status == "SUCCESSFUL"
+    assert "silent for" in worker.log
+    worker.stop()
+
+
+@pytest.mark.stress
+def test_an_idle_child_that_is_stopped_is_replaced(start, queue):
+    worker = start()
+    worker.wait_until_ready()
+    wait_for_end(jobs.noop.using(queue_name=queue).enqueue())
+    os.kill(worker.child(), signal.SIGSTOP)
+
+    job = jobs.noop.using(queue_name=queue).enqueue()
+    assert wait_for_end(job, patience=60)[0].status == "SUCCESSFUL"
+    worker.stop()
