@@ -121,6 +121,8 @@ class Child:
             self._lose(UUID(message["job"]), message["epoch"])
         elif kind == "shun":
             self._claimer.shun(UUID(message["job"]), message["seconds"])
+        elif kind == "apart":
+            self._claimer.keep_apart([UUID(job) for job in message["jobs"]])
         elif kind == "announce":
             self._announcer.failed_elsewhere(message)
 

@@ -24,6 +24,7 @@ from django_durable.worker.loops import OUTAGE, Loop, attend, logger
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.recorder import Recorder
 from django_durable.worker.runs import Run, Runs
+from django_durable.worker.suspects import AGAIN, Suspects
 from django_durable.worker.timekeeper import Timekeeper
 
 RESCUE_BATCH = 100
@@ -64,6 +65,7 @@ class Claimer:
         self._has_deadlines = any(kind.options.start_within for kind in job_types)
         self._timekeeper = Timekeeper(options, announcer) if options.maintenance else None
         self._shunned: dict[UUID, float] = {}
+        self._suspects = Suspects()
         self._uncertain = False
         # Written by whoever hints, and by the claimer alone: neither can undo what the other says.
         self._hinted_at = 0.0
@@ -87,6 +89,10 @@ class Claimer:
     def shun(self, job: UUID, seconds: float) -> None:
         """Leave a job alone for so long."""
         self._shunned[job] = time.monotonic() + seconds
+
+    def keep_apart(self, jobs: Sequence[UUID]) -> None:
+        """Run these jobs one at a time: one of them may be what ended a child."""
+        self._suspects.add(jobs)
 
     def _step(self) -> float | None:
         try:
@@ -138,17 +144,13 @@ class Claimer:
             self._looked_at = now
             self._claims.look(db)
         sees_all = looked and now >= self._claims.full_from
-        claimed = self._claims.claim(db, room, self._current_shunned(now))
+        held_back = self._suspects.held_back(self._runs.rights)
+        claimed = self._claims.claim(db, room, [*self._current_shunned(now), *held_back])
         recorded = self._recorded(claimed)
         self._take(claimed, recorded)
-        is_behind = self._timekeeper is not None and self._timekeeper.behind
-        # What a rate holds back is due, and will start here.
-        is_paced = self._claims.opens_at < math.inf
-        sees_all = sees_all and not self._claims.incomplete
-        if was_idle and not claimed and sees_all and not is_behind and not is_paced:
-            self.vain_looks = (self.vain_looks or (now, now))[0], now
-        else:
-            self.vain_looks = None
+        if claimed:
+            self._suspects.claimed()
+        self._note_look(now, in_vain=was_idle and not claimed and sees_all)
         self._found_nothing = not claimed
         if len(claimed) >= room:
             self._gather_until = time.monotonic() + GATHER
@@ -158,6 +160,21 @@ class Claimer:
         if self._has_deadlines and self._claims.incomplete and self._cancel_late():
             # They stood before others, and a claim leaves them alone.
             return 0
+        return self._pause(self._next_claim(now) - time.monotonic())
+
+    def _note_look(self, now: float, *, in_vain: bool) -> None:
+        """Note whether nothing is due, as far as this child can tell."""
+        is_behind = self._timekeeper is not None and self._timekeeper.behind
+        # What a rate holds back is due, and will start here.
+        is_paced = self._claims.opens_at < math.inf
+        is_left = self._claims.incomplete or self._suspects.are_waiting
+        if in_vain and not (is_behind or is_paced or is_left):
+            self.vain_looks = (self.vain_looks or (now, now))[0], now
+        else:
+            self.vain_looks = None
+
+    def _next_claim(self, now: float) -> float:
+        """Return when to claim again after a claim of nothing."""
         until = min(self._next_look(), self._claims.opens_at)
         if self._claims.incomplete:
             # Others were deciding over what is due; what they leave has no other hint.
@@ -167,7 +184,9 @@ class Claimer:
             self._retry = RETRY
         if self._claims.full_from > now:
             until = min(until, self._claims.full_from)
-        return self._pause(until - time.monotonic())
+        if self._suspects.are_waiting:
+            until = min(until, time.monotonic() + AGAIN)
+        return until
 
     def _next_look(self) -> float:
         """Return when to look for lanes that are new, or that were empty."""

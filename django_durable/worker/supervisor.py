@@ -21,6 +21,7 @@ from django_durable.worker.options import WorkerOptions
 from django_durable.worker.processtree import ending_of
 from django_durable.worker.reloading import Watcher
 from django_durable.worker.renewer import Renewer
+from django_durable.worker.suspects import Losses
 
 logger = logging.getLogger("django_durable.worker")
 
@@ -55,6 +56,7 @@ class Supervisor:
         )
         self._has_warned_of_size = False
         self._buried_at = 0.0
+        self._losses = Losses()
         self._watcher = Watcher() if options.reload else None
         self._wakeup, wakeup = socket.socketpair()
         self._wakeup.setblocking(False)
@@ -158,7 +160,22 @@ class Supervisor:
             how = ending_of(child.process.returncode)
             logger.error("Child process %d %s", child.process.pid, how)
             child.take_over(held)
+            self._suspect(child)
             self._renewer.child_died(child.claimer, f"its worker process {how}")
+
+    def _suspect(self, dead: ChildProcess) -> None:
+        """Let run one at a time what was lost twice with a child: one of it may have ended both."""
+        suspects = self._losses.add(right[0] for right in dead.taken_over)
+        if suspects:
+            logger.warning(
+                "Running one at a time what was lost twice with a child: %s",
+                ", ".join(str(job) for job in suspects),
+            )
+            for child in self._children():
+                self._keep_apart(child, suspects)
+
+    def _keep_apart(self, child: ChildProcess, jobs: Iterable[UUID]) -> None:
+        child.channel.send("apart", jobs=[str(job) for job in jobs])
 
     def _watch_over(self, place: Place, child: ChildProcess) -> None:
         """Do for a child that does not answer what it can't: hold its timeouts, and end it."""
@@ -235,10 +252,7 @@ class Supervisor:
     def _hear(self, place: Place, child: ChildProcess, message: dict[str, Any]) -> None:
         kind = message["kind"]
         if kind == "ready":
-            # Before it gets slots: a batch is not over before it has told of these.
-            for told in self._renewer.untold():
-                child.channel.send("announce", **told)
-            place.ready(child)
+            self._welcome(place, child)
         elif kind == "live":
             child.live = message["live"]
             place.share()
@@ -255,6 +269,17 @@ class Supervisor:
         elif kind == "idle":
             child.idle = (message["since"], message["looked"])
             self._stop_if_idle()
+
+    def _welcome(self, place: Place, child: ChildProcess) -> None:
+        """Tell a child that has come up what it has to know before it gets slots.
+
+        A batch is not over before it has told of what was recorded here.
+        """
+        if self._losses.suspects:
+            self._keep_apart(child, self._losses.suspects)
+        for told in self._renewer.untold():
+            child.channel.send("announce", **told)
+        place.ready(child)
 
     def _stop_if_idle(self) -> None:
         """End a batch if there was a moment when nothing ran and nothing was due.

@@ -360,3 +360,45 @@ def test_the_hook_is_called_by_a_worker_that_knows_the_type(start, notes, folder
 
     start("--lease", "2s")
     wait_for("the hook", lambda: notes.read("hook", job=str(job.pk), reason="lost"))
+
+
+@pytest.mark.parametrize(
+    ("poisons", "innocents", "seconds", "processes"),
+    [(1, 14, 0.0, "1"), (1, 14, 0.0, "2"), (3, 12, 0.5, "1")],
+)
+def test_a_job_that_ends_its_child_each_time_costs_no_other_its_life(
+    start, queue, poisons, innocents, seconds, processes
+):
+    poison = [jobs.exit_quietly.using(queue_name=queue).enqueue() for _ in range(poisons)]
+    made = [jobs.innocent.using(queue_name=queue).enqueue(seconds) for _ in range(innocents)]
+    worker = start("--batch", "--processes", processes)
+
+    assert worker.wait(patience=90) == 0
+    with worker.explained():
+        assert [status_of(job) for job in poison] == ["DEAD"] * poisons
+        assert [status_of(job) for job in made] == ["SUCCESSFUL"] * innocents
+
+
+def test_suspects_that_can_not_be_claimed_keep_no_other_waiting(start, queue):
+    from django_durable.worker.suspects import Losses, Suspects
+
+    losses, suspects = Losses(), Suspects()
+    made = [jobs.innocent.using(queue_name=queue).enqueue() for _ in range(4)]
+    ids = [job.pk for job in made]
+    assert losses.add(ids) == []
+    assert losses.add(ids) == ids
+    assert losses.add(ids) == []
+    suspects.add(ids)
+    chosen = set()
+    for _ in ids:
+        assert suspects.are_waiting or not chosen
+        (one,) = set(ids) - set(suspects.held_back(list))
+        chosen.add(one)
+    assert chosen == set(ids)
+    assert not suspects.are_waiting
+    # While one runs, the others wait; what has ended is none any more.
+    assert suspects.held_back(lambda: [(ids[0], 1)]) == ids
+    for job in made:
+        job.cancel()
+    assert suspects.held_back(list) == []
+    assert not suspects.are_waiting

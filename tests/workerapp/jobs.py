@@ -391,6 +391,18 @@ def exit_late(context: JobContext, folder: str) -> None:
     os._exit(7)
 
 
+@job(backoff=AT_ONCE)
+def exit_quietly() -> None:
+    """End the process, and that of whoever runs beside."""
+    os._exit(3)
+
+
+@job(backoff=AT_ONCE)
+def innocent(seconds: float = 0.0) -> None:
+    """Take some time, under the usual number of attempts."""
+    threading.Event().wait(seconds)
+
+
 @job(takes_context=True, backoff=AT_ONCE, on_dead_letter=note_death)
 def segfault(context: JobContext, folder: str) -> None:
     """Read from nowhere."""

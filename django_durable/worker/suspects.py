@@ -1,0 +1,84 @@
+"""Jobs that were lost with their child more than once: they run one at a time from then on.
+
+One of them may be what ends the child. Beside it all others would lose one attempt after the other,
+until they have none left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+from django.db.models import Q
+
+from django_durable.models import Job
+from django_durable.querysets import ClockNow
+from django_durable.store import Right
+
+# How many jobs a worker remembers; the rest are as if they had been lost once.
+MOST = 1000
+# How soon to look again while some of them wait for each other.
+AGAIN = 0.25
+
+
+class Losses:
+    """Know, for a worker, which jobs were lost with a child, and which of them more than once."""
+
+    def __init__(self) -> None:
+        self._lost: dict[UUID, None] = {}
+        self.suspects: dict[UUID, None] = {}
+
+    def add(self, jobs: Iterable[UUID]) -> list[UUID]:
+        """Note what a child held as it died; return what is suspect from now on."""
+        held = list(jobs)
+        new = [job for job in held if job in self._lost and job not in self.suspects]
+        if len(held) < 2:
+            # Nobody else was there.
+            new = []
+        for known, more in ((self._lost, held), (self.suspects, new)):
+            known.update(dict.fromkeys(more))
+            while len(known) > MOST:
+                del known[next(iter(known))]
+        return new
+
+
+class Suspects:
+    """Hold a child's claims of suspects back, but for one at a time."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[UUID, None] = {}
+        self._turn = 0
+        self._due: list[UUID] = []
+        # How many of the due ones were chosen since the last claim of anything.
+        self._tried = 0
+
+    def add(self, jobs: Iterable[UUID]) -> None:
+        """Take more of them; any thread may."""
+        self._jobs = {**self._jobs, **dict.fromkeys(jobs)}
+
+    def held_back(self, running: Callable[[], list[Right]]) -> list[UUID]:
+        """Return what not to claim now: all but one that is due, or all while one of them runs."""
+        if not self._jobs:
+            return []
+        found = Job.all_objects.filter(pk__in=self._jobs, finished_at__isnull=True)
+        due = Q(status__in=["READY", "WAITING"], due_at__lte=ClockNow())
+        self._due = list(found.filter(due).order_by("due_at", "pk").values_list("pk", flat=True))
+        living = set(found.values_list("pk", flat=True))
+        self._jobs = {job: None for job in self._jobs if job in living}
+        if not self._due or any(job in self._jobs for job, _epoch in running()):
+            self._tried = 0
+            return list(self._jobs)
+        # Another one each time: who can't be claimed must not keep the others waiting.
+        self._turn += 1
+        self._tried += 1
+        chosen = self._due[self._turn % len(self._due)]
+        return [job for job in self._jobs if job != chosen]
+
+    def claimed(self) -> None:
+        """Take note that something was claimed: what could not be before may be by now."""
+        self._tried = 0
+
+    @property
+    def are_waiting(self) -> bool:
+        """Tell whether some are due that have not had their turn."""
+        return bool(self._jobs) and self._tried < len(self._due)
