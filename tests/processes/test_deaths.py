@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from django.db import connection, transaction
@@ -402,3 +405,39 @@ def test_suspects_that_can_not_be_claimed_keep_no_other_waiting(start, queue):
         job.cancel()
     assert suspects.held_back(list) == []
     assert not suspects.are_waiting
+
+
+MEMORY = Path("/sys/fs/cgroup/memory")
+
+
+@pytest.fixture
+def little_memory() -> Iterator[Path]:
+    """A control group of 256 MiB for a worker, where this process may make one."""
+    group = MEMORY / f"durable-{uuid4()}"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text("256M")
+    except OSError as error:
+        pytest.skip(f"no control group can be made: {error}")
+    yield group
+    wait_for("the end of its processes", lambda: not (group / "tasks").read_text())
+    group.rmdir()
+
+
+def test_a_job_that_takes_all_memory_ends_as_a_dead_letter_and_costs_no_other_its_life(
+    little_memory, start, notes, folder, queue
+):
+    greedy = jobs.take_all_memory.using(queue_name=queue).enqueue(folder)
+    made = [jobs.innocent.using(queue_name=queue).enqueue(0.1) for _ in range(20)]
+    into = f'echo $$ > {little_memory}/cgroup.procs; exec "$@"'
+    worker = start("--batch", through=into)
+
+    assert worker.wait(patience=60) == 0
+    with worker.explained():
+        greedy = fresh(greedy)
+        assert (greedy.status, greedy.attempt, greedy.dead_letter.reason) == ("DEAD", 3, "lost")
+        assert len(notes.read("run")) == 3
+        assert [note["job"] for note in notes.read("hook")] == [str(greedy.pk)]
+        assert [status_of(job) for job in made] == ["SUCCESSFUL"] * 20
+        # By nobody but the kernel.
+        assert len(re.findall(r"Child process \d+ was killed by signal 9", worker.log)) == 3

@@ -391,6 +391,17 @@ def exit_late(context: JobContext, folder: str) -> None:
     os._exit(7)
 
 
+@job(takes_context=True, backoff=AT_ONCE, on_dead_letter=note_death)
+def take_all_memory(context: JobContext, folder: str) -> None:
+    """Take memory until the kernel ends the process."""
+    Notes(folder).add("run", attempt=context.attempt)
+    taken = []
+    while len(taken) < 1000:
+        # Not zeros, which take none.
+        taken.append(b"x" * 2**22)
+    raise FlakyError("there was enough of it")
+
+
 @job(backoff=AT_ONCE)
 def exit_quietly() -> None:
     """End the process, and that of whoever runs beside."""
