@@ -6,6 +6,7 @@ until they have none left.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from uuid import UUID
 
@@ -17,6 +18,8 @@ from django_durable.store import Right
 
 # How many jobs a worker remembers; the rest are as if they had been lost once.
 MOST = 1000
+# How many claims are left to those with a key alone.
+FIRST = 3
 # How soon to look again while some of them wait for each other.
 AGAIN = 0.25
 
@@ -43,36 +46,53 @@ class Losses:
 
 
 class Suspects:
-    """Hold a child's claims of suspects back, but for one at a time."""
+    """Hold a child's claims of suspects back, but for one at a time.
+
+    Not of those with a concurrency key: what comes after one under its key would overtake it. They
+    go first, and the others wait for their ends.
+    """
 
     def __init__(self) -> None:
         self._jobs: dict[UUID, None] = {}
+        # What the main thread has heard of since.
+        self._new: deque[UUID] = deque()
         self._turn = 0
+        self._first = 0
         self._due: list[UUID] = []
         # How many of the due ones were chosen since the last claim of anything.
         self._tried = 0
 
     def add(self, jobs: Iterable[UUID]) -> None:
         """Take more of them; any thread may."""
-        self._jobs = {**self._jobs, **dict.fromkeys(jobs)}
+        self._new.extend(jobs)
 
     def held_back(self, running: Callable[[], list[Right]]) -> list[UUID]:
         """Return what not to claim now: all but one that is due, or all while one of them runs."""
+        while self._new:
+            self._jobs[self._new.popleft()] = None
+            self._first = FIRST
         if not self._jobs:
             return []
         found = Job.all_objects.filter(pk__in=self._jobs, finished_at__isnull=True)
         due = Q(status__in=["READY", "WAITING"], due_at__lte=ClockNow())
-        self._due = list(found.filter(due).order_by("due_at", "pk").values_list("pk", flat=True))
-        living = set(found.values_list("pk", flat=True))
-        self._jobs = {job: None for job in self._jobs if job in living}
-        if not self._due or any(job in self._jobs for job, _epoch in running()):
+        keys = dict(found.values_list("pk", "concurrency_key"))
+        self._jobs = {job: None for job in self._jobs if job in keys}
+        ready = list(found.filter(due).order_by("due_at", "pk").values_list("pk", flat=True))
+        free = [job for job in self._jobs if keys[job] is None]
+        self._due = [job for job in ready if keys.get(job) is None]
+        if any(job in self._jobs for job, _epoch in running()):
             self._tried = 0
-            return list(self._jobs)
+            return free
+        if len(self._due) < len(ready) and self._first > 0:
+            self._first -= 1
+            return free
+        if not self._due:
+            return free
         # Another one each time: who can't be claimed must not keep the others waiting.
         self._turn += 1
         self._tried += 1
         chosen = self._due[self._turn % len(self._due)]
-        return [job for job in self._jobs if job != chosen]
+        return [job for job in free if job != chosen]
 
     def claimed(self) -> None:
         """Take note that something was claimed: what could not be before may be by now."""

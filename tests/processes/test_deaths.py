@@ -16,6 +16,7 @@ from django.db import connection, transaction
 
 from django_durable import JobFailed
 from django_durable.models import Job, Worker
+from django_durable.worker.suspects import Losses, Suspects
 from tests.processes.harness import (
     fresh,
     is_alive,
@@ -366,13 +367,18 @@ def test_the_hook_is_called_by_a_worker_that_knows_the_type(start, notes, folder
 
 
 @pytest.mark.parametrize(
-    ("poisons", "innocents", "seconds", "processes"),
-    [(1, 14, 0.0, "1"), (1, 14, 0.0, "2"), (3, 12, 0.5, "1")],
+    ("kind", "poisons", "innocents", "seconds", "processes"),
+    [
+        ("exit_quietly", 1, 14, 0.0, "1"),
+        ("exit_quietly", 1, 14, 0.0, "2"),
+        ("exit_quietly", 3, 12, 0.5, "1"),
+        ("exit_under_key", 1, 12, 0.0, "1"),
+    ],
 )
 def test_a_job_that_ends_its_child_each_time_costs_no_other_its_life(
-    start, queue, poisons, innocents, seconds, processes
+    start, queue, kind, poisons, innocents, seconds, processes
 ):
-    poison = [jobs.exit_quietly.using(queue_name=queue).enqueue() for _ in range(poisons)]
+    poison = [getattr(jobs, kind).using(queue_name=queue).enqueue() for _ in range(poisons)]
     made = [jobs.innocent.using(queue_name=queue).enqueue(seconds) for _ in range(innocents)]
     worker = start("--batch", "--processes", processes)
 
@@ -383,8 +389,6 @@ def test_a_job_that_ends_its_child_each_time_costs_no_other_its_life(
 
 
 def test_suspects_that_can_not_be_claimed_keep_no_other_waiting(start, queue):
-    from django_durable.worker.suspects import Losses, Suspects
-
     losses, suspects = Losses(), Suspects()
     made = [jobs.innocent.using(queue_name=queue).enqueue() for _ in range(4)]
     ids = [job.pk for job in made]
@@ -441,3 +445,19 @@ def test_a_job_that_takes_all_memory_ends_as_a_dead_letter_and_costs_no_other_it
         assert [status_of(job) for job in made] == ["SUCCESSFUL"] * 20
         # By nobody but the kernel.
         assert len(re.findall(r"Child process \d+ was killed by signal 9", worker.log)) == 3
+
+
+def test_suspects_keep_the_order_under_their_key(start, queue):
+    suspects = Suspects()
+    keyed = jobs.innocent.using(queue_name=queue, concurrency_key=queue).enqueue()
+    free = [jobs.innocent.using(queue_name=queue).enqueue() for _ in range(2)]
+    suspects.add([keyed.pk, *(job.pk for job in free)])
+    # It goes first, and is never held back: what is next under its key would be claimed.
+    assert suspects.held_back(list) == [job.pk for job in free]
+    assert suspects.held_back(lambda: [(keyed.pk, 1)]) == [job.pk for job in free]
+    # But the others don't wait for one that can't be claimed.
+    chosen = [set(suspects.held_back(list)) for _ in range(6)]
+    assert {free[0].pk} in chosen
+    assert {free[1].pk} in chosen
+    for job in (keyed, *free):
+        job.cancel()

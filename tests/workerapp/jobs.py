@@ -408,6 +408,12 @@ def exit_quietly() -> None:
     os._exit(3)
 
 
+@job(backoff=AT_ONCE, concurrency_key="quiet")
+def exit_under_key() -> None:
+    """End the process, under a key."""
+    os._exit(3)
+
+
 @job(backoff=AT_ONCE)
 def innocent(seconds: float = 0.0) -> None:
     """Take some time, under the usual number of attempts."""
