@@ -440,11 +440,16 @@ class JobContext:
             self._sure_at = now
 
     def reread(self, kind: StepKind, name: str) -> Known | None:
-        """Return what the database has of a checkpoint; waits for it while it is away."""
+        """Return what the database has of a checkpoint; waits for it while it is away.
+
+        And for a commit of this run that is under way, though its connection is lost: it holds the
+        lock of the job. Ends a run that is to end.
+        """
         pause = 0.1
         while True:
             try:
-                with self.connected():
+                with store.transaction(self.lease):
+                    self.lock()
                     return self.journal.reread(kind, name)
             except (OperationalError, InterfaceError):
                 store.connection().close()

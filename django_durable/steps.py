@@ -70,7 +70,7 @@ class StepRun:
         # How long the function took when it was last called, in seconds.
         self.took = 0.0
         self.undo: dict[str, Any] = {}
-        # Whether the database was given a value of the last call, and may have kept it.
+        # Whether the database was given what the last call came to, and may have kept it.
         self.is_given = False
         # How many steps under way are this one, and whether it may park as soon as it fails.
         self.own = 0
@@ -79,6 +79,11 @@ class StepRun:
     def enter(self) -> bool:
         """Reach the checkpoint; return whether it is recorded."""
         self.known = self.context.enter(self.kind, self.name)
+        return self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether an end of the step is recorded."""
         return self.known is not None and self.known.is_final
 
     def recorded(self) -> Any:
@@ -142,10 +147,10 @@ class StepRun:
             self.took = time.monotonic() - started
 
     def is_kept(self, error: Exception) -> bool:
-        """Tell whether the value is recorded all the same; what was raised after that is logged.
+        """Tell whether an end is recorded all the same; what was raised after that is logged.
 
         The answer of the commit may be lost, or a hook of it have failed. A replay would go by the
-        record, and so must this run.
+        record, and so must this run: that is read once nobody can be writing it any more.
         """
         if not self.is_given:
             return False
@@ -153,35 +158,60 @@ class StepRun:
         if known is None or not known.is_final:
             return False
         self.known = known
-        logger.error(
-            "The step %r of %s is recorded; what was raised after that changes nothing of it",
-            self.name,
-            self.context.right[0],
-            exc_info=error,
-        )
+        if not isinstance(error, store.AlreadyRecorded):
+            logger.error(
+                "The step %r of %s is recorded; what was raised after that changes nothing of it",
+                self.name,
+                self.context.right[0],
+                exc_info=error,
+            )
         return True
 
     def fail(self, error: Exception) -> None:
-        """Record what the error means and return, if the step is to be tried again; else raise."""
+        """Record what the error means, and raise it if that is the end.
+
+        Return if the step is to be tried again, or another end of it is recorded.
+        """
         if isinstance(decisive(error, self.context.options), RetryJob | RejectJob | CancelJob):
             raise error
         text = ErrorText.from_exception(error)
         tries = (self.known.tries if self.known else 0) + 1
         most = self.policy.max_attempts
         if not self.context.is_retryable(error) or (most is not None and tries >= most):
-            self._write(
-                StepStatus.FAILED, error_class=text.error_class, message=text.message, tries=tries
-            )
-            raise revive(text.error_class, text.message) from error
+            with self._or_kept():
+                self._write(
+                    StepStatus.FAILED,
+                    error_class=text.error_class,
+                    message=text.message,
+                    tries=tries,
+                )
+            if self.known is not None and self.known.status is StepStatus.FAILED:
+                raise revive(self.known.error_class, self.known.message) from error
+            return
         if most is None:
             raise error
         delay = self.policy.backoff.delay(tries).total_seconds()
         self._wait_for_next(text, tries, delay)
 
-    def give_up(self, error: BaseException) -> None:
-        """Record an error that another try might have mended, since there is none left."""
+    def give_up(self, error: BaseException) -> bool:
+        """Record an error that another try might have mended, since there is none left.
+
+        Return whether it has succeeded all the same.
+        """
         text = ErrorText.from_exception(error)
-        self._write(StepStatus.FAILED, error_class=text.error_class, message=text.message)
+        with self._or_kept():
+            self._write(StepStatus.FAILED, error_class=text.error_class, message=text.message)
+        return self.known is not None and self.known.status is StepStatus.SUCCEEDED
+
+    @contextmanager
+    def _or_kept(self) -> Iterator[None]:
+        """Be around a write of how it has failed; another end that is recorded goes before it."""
+        self.is_given = True
+        try:
+            yield
+        except Exception as error:
+            if not self.is_kept(error):
+                raise
 
     def _wait_for_next(self, text: ErrorText, tries: int, delay: float) -> None:
         checkpoint = self._checkpoint(
@@ -191,9 +221,10 @@ class StepRun:
             tries=tries,
             delay=delay,
         )
-        if delay > self.context.MOMENT and self._may_park(self.since, self.own):
-            self.context.park(checkpoint)
-        self._keep(checkpoint, self.context.record(checkpoint))
+        with self._or_kept():
+            if delay > self.context.MOMENT and self._may_park(self.since, self.own):
+                self.context.park(checkpoint)
+            self._keep(checkpoint, self.context.record(checkpoint))
 
     def _may_park(self, since: int | None, own: int = 0) -> bool:
         return self.context.may_park(since, own, rank=Rank.TRY)
@@ -224,6 +255,8 @@ class StepRun:
         self._keep(checkpoint, self.context.record(checkpoint))
 
     def _keep(self, checkpoint: Checkpoint, written: store.Written) -> None:
+        if not written.is_new:
+            raise store.AlreadyRecorded
         self.known = Known(
             checkpoint.ordinal,
             checkpoint.status,
@@ -259,9 +292,10 @@ class StepRun:
             try:
                 value = self.once()
             except Exception as error:  # noqa: BLE001 - judged by `fail`
-                if self.is_kept(error):
+                if not self.is_kept(error):
+                    self.fail(error)
+                if self.is_over:
                     return self.recorded()
-                self.fail(error)
             else:
                 faults.reach("after_step_record")
                 return value
@@ -304,7 +338,7 @@ class StepRun:
                 at_once = self.context.under_way.is_single and block.cancellation is None
                 self.since = AT_ONCE if at_once else None
                 await block.finish(self.fail, error)
-                return None
+                return (self.recorded(),) if self.is_over else None
         faults.reach("after_step_record")
         return (value,)
 

@@ -60,7 +60,7 @@ def _take_back(context: JobContext, step: Step) -> bool:
         if context.is_retryable(error):
             if not _is_last(context):
                 raise
-            run.give_up(error)
+            return run.give_up(error)
         return False
     return True
 

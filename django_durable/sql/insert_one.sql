@@ -17,5 +17,5 @@ written AS (
     FROM mine
     CROSS JOIN (SELECT statement_timestamp() + %(offset)s::interval AS now) AS v
 -- include: complete_pending
-    RETURNING s.wake_at
+    RETURNING s.wake_at, TRUE AS is_new
 )

@@ -3,6 +3,7 @@
 WITH
 -- include: insert_one
 SELECT
-    mine.cancel_requested, written.wake_at, statement_timestamp() + %(offset)s::interval
+    mine.cancel_requested, written.wake_at, statement_timestamp() + %(offset)s::interval,
+    COALESCE(written.is_new, FALSE)
 FROM mine
 LEFT JOIN written ON TRUE

@@ -49,6 +49,7 @@ from django_durable.store.base import (
 from django_durable.store.base import open_transaction as transaction
 from django_durable.store.budgets import drop_starts
 from django_durable.store.checkpoints import (
+    AlreadyRecorded,
     Checkpoint,
     JobLocked,
     Sent,
@@ -123,6 +124,7 @@ from django_durable.store.workers import (
 )
 
 __all__ = [
+    "AlreadyRecorded",
     "atomic",
     "end_idle_transactions_after",
     "now",

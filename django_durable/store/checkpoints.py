@@ -76,12 +76,20 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Written:
-    """Tell whether the claim stood, whether its cancellation is requested, and what was set."""
+    """Tell whether the claim stood, whether its cancellation is requested, and what was set.
+
+    Nothing was if the checkpoint is final already: it is not `is_new` then.
+    """
 
     stands: bool
     cancel_requested: bool = False
     wake_at: datetime | None = None
     now: datetime | None = None
+    is_new: bool = True
+
+
+class AlreadyRecorded(Exception):  # noqa: N818 - whoever meets it reads what is recorded
+    """An earlier write has arrived, whose answer was lost."""
 
 
 def record_checkpoints(db: BaseDatabaseWrapper, checkpoints: Sequence[Checkpoint]) -> Written:
@@ -112,7 +120,7 @@ def _record_several(db: BaseDatabaseWrapper, checkpoints: Sequence[Checkpoint]) 
     for job, epoch, requested, kind, name, wake_at, now in rows(
         db, "record_checkpoints", checkpoints=text
     ):
-        runs[job, epoch] = Written(True, requested, None, now)
+        runs[job, epoch] = Written(True, requested, None, now, is_new=False)
         each[(job, epoch), kind, name] = Written(True, requested, wake_at, now)
     lost = Written(False)
     return [

@@ -12,7 +12,12 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.choices import StepKind
 from django_durable.store.base import atomic, log_event, rows
-from django_durable.store.checkpoints import Checkpoint, read_signal, record_checkpoints
+from django_durable.store.checkpoints import (
+    AlreadyRecorded,
+    Checkpoint,
+    read_signal,
+    record_checkpoints,
+)
 from django_durable.store.recording import Right
 
 # So many of the awaited jobs are named in the history of the waiter.
@@ -71,6 +76,8 @@ def park(
             recorded = record_checkpoints(db, [checkpoint])
             if not recorded.stands:
                 return Parked.REFUSED
+            if not recorded.is_new:
+                raise AlreadyRecorded
             wake_at = min(filter(None, [wake_at, recorded.wake_at]), default=None)
         if awaited:
             started = rows(db, "start_awaits", waiter=right[0], ids=list(awaited))

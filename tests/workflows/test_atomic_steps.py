@@ -349,6 +349,19 @@ def lose_answer() -> None:
     connection._commit = losing
 
 
+def commit_late() -> None:
+    """Let the connection be lost while the commit is under way."""
+    commit = connection._commit
+
+    def losing() -> None:
+        connection._commit = commit
+        raw, connection.connection = connection.connection, None
+        threading.Timer(0.3, lambda: (raw.commit(), raw.close())).start()
+        raise OperationalError("the connection is lost")
+
+    connection._commit = losing
+
+
 def raise_in_hook() -> None:
     def hook() -> None:
         raise ConnectionError("the mail server is away")
@@ -363,11 +376,12 @@ def deadlock_in_hook() -> None:
     transaction.on_commit(hook)
 
 
-AFTER = [lose_answer, raise_in_hook, deadlock_in_hook]
+AFTER = [lose_answer, commit_late, raise_in_hook, deadlock_in_hook]
 POLICIES = [
     None,
     {"max_attempts": 1},
     {"max_attempts": 5, "backoff": AT_ONCE},
+    {"max_attempts": 5, "backoff": Backoff(initial=timedelta(milliseconds=50), jitter=0.0)},
     {"max_attempts": 5, "backoff": Backoff(initial=HOUR)},
 ]
 

@@ -1,0 +1,109 @@
+"""Records whose answer is lost, or late: a run goes on with what a replay would be answered."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+
+from django_durable import Backoff, JobContext, PermanentFailure, step, workflow
+from tests.contract.committed import elsewhere
+from tests.workflows.driving import AT_ONCE, checkpoints, fresh, go, value_of
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("committed")]
+SOON = Backoff(initial=timedelta(milliseconds=20), jitter=0.0)
+
+
+@contextmanager
+def one_write(what: str) -> Iterator[None]:
+    """Let the next write of a checkpoint be stored, and its answer be lost; or be stored late."""
+    written: list[Any] = []
+
+    def losing(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if written or "INSERT INTO durable_step" not in sql:
+            return execute(sql, params, many, context)
+        written.append(sql)
+        if what == "lost":
+            execute(sql, params, many, context)
+        else:
+            threading.Timer(0.2, lambda: elsewhere(lambda: _execute(sql, params))).start()
+        connection.connection.close()
+        raise OperationalError("the connection is lost")
+
+    with connection.execute_wrapper(losing):
+        yield
+    assert written
+
+
+def _execute(sql: str, params: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+
+
+@pytest.mark.parametrize("what", ["lost", "late"])
+def test_a_value_is_the_one_that_is_recorded(what: str) -> None:
+    calls: list[int] = []
+
+    @step(max_attempts=5, backoff=SOON)
+    def charge() -> int:
+        calls.append(len(calls))
+        if len(calls) > 1:
+            # By now the first record has arrived.
+            threading.Event().wait(0.6)
+        return calls[-1]
+
+    @workflow(max_attempts=1)
+    def flow(context: JobContext) -> int:
+        value: int = context.step("charge", charge)
+        return value
+
+    job = flow.enqueue()
+    with one_write(what):
+        go(flow)
+    assert value_of(job) == 0
+    assert job.steps.get().value == 0
+    # Nobody can know of a write that has yet to come: that a plain step is called again is allowed.
+    assert len(calls) == (1 if what == "lost" else 2)
+
+
+def test_an_error_is_the_one_that_is_recorded() -> None:
+    def refuse() -> None:
+        raise PermanentFailure("refused")
+
+    @workflow(max_attempts=1)
+    def flow(context: JobContext) -> str:
+        try:
+            context.step("charge", refuse)
+        except PermanentFailure as error:
+            return str(error)
+        return "charged"
+
+    job = flow.enqueue()
+    with one_write("lost"):
+        go(flow)
+    assert value_of(job) == "refused"
+    assert checkpoints(job) == [("step", "charge", "failed")]
+
+
+def test_a_count_of_tries_whose_answer_is_lost_is_not_lost() -> None:
+    tries: list[int] = []
+
+    @step(max_attempts=3, backoff=AT_ONCE)
+    def flaky() -> int:
+        tries.append(1)
+        raise ConnectionError
+
+    @workflow(max_attempts=3, backoff=AT_ONCE)
+    def flow(context: JobContext) -> None:
+        context.step("flaky", flaky)
+
+    job = flow.enqueue()
+    with one_write("lost"):
+        go(flow)
+    assert fresh(job).status == "DEAD"
+    assert len(tries) == 3
