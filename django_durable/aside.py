@@ -7,27 +7,27 @@ is away, must keep nothing but itself.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 from django.db import connections
 
+from django_durable.errortext import ErrorText
+
 # In seconds.
 LIMIT = 2.0
-# How many threads may hang at once.
+# How many questions may be without an answer at once.
 MOST = 8
-# After so many seconds without a question a thread lets go of its connections.
-REST = 1.0
 
 
 class _Question:
     """Be one call, and what it comes to."""
 
     value: Any = None
-    error: BaseException | None = None
+    error: Exception | None = None
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
@@ -37,8 +37,28 @@ class _Question:
         try:
             self.value = self._call()
         except BaseException as error:  # noqa: BLE001 - raised where it was asked
-            self.error = error
+            self.error = _as_exception(error)
+        _forget_connections()
         self.done.set()
+
+
+def _as_exception(error: BaseException) -> Exception:
+    """Return what can be raised where others' work goes on, with its text, which is users' too."""
+    text = ErrorText.from_exception(error)
+    if not isinstance(error, Exception):
+        error = RuntimeError(f"{text.error_class}: {text.message}")
+        text = ErrorText.from_exception(error)
+    with suppress(Exception):
+        error.durable_text = text  # type: ignore[attr-defined]
+    return error
+
+
+def _forget_connections() -> None:
+    """Leave no connection to who asks next, nor what somebody has left open on it."""
+    for connection in connections.all(initialized_only=True):
+        with suppress(Exception):
+            connection.close()
+        del connections[connection.alias]
 
 
 class _Hand:
@@ -53,24 +73,19 @@ class _Hand:
         self._questions.put(question)
 
     def _run(self) -> None:
-        while (question := self._next()) is not None:
+        while (question := self._questions.get()) is not None:
             question.answer()
-        connections.close_all()
-
-    def _next(self) -> _Question | None:
-        try:
-            return self._questions.get(timeout=REST)
-        except Empty:
-            connections.close_all()
-            return self._questions.get()
 
 
 class Aside:
-    """Ask in one thread after the other: one that has not answered in time is left to itself."""
+    """Ask in one thread after the other: one that has not answered in time is left to itself.
+
+    What has had no answer is not asked again until it has.
+    """
 
     def __init__(self) -> None:
         self._hand: _Hand | None = None
-        self._hanging: list[_Hand] = []
+        self._hanging: dict[Hashable, _Hand] = {}
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -81,18 +96,21 @@ class Aside:
         finally:
             _current.reset(token)
 
-    def ask(self, what: str, call: Callable[[], Any]) -> Any:
+    def ask(self, what: str, which: Hashable, call: Callable[[], Any]) -> Any:
         """Return or raise what a call comes to; raises `TimeoutError` if that takes too long."""
-        self._hanging = [hand for hand in self._hanging if hand.thread.is_alive()]
+        hanging = self._hanging.items()
+        self._hanging = {key: hand for key, hand in hanging if hand.thread.is_alive()}
+        if which in self._hanging:
+            raise TimeoutError(f"{what} has not answered yet")
         if len(self._hanging) >= MOST:
-            raise TimeoutError(f"{what} is not asked, since {MOST} like it have not answered yet")
+            raise TimeoutError(f"{what} is not asked, since {MOST} others have not answered yet")
         if self._hand is None or not self._hand.thread.is_alive():
             self._hand = _Hand()
         question = _Question(call)
         self._hand.put(question)
         if not question.done.wait(LIMIT):
             self._hand.put(None)
-            self._hanging.append(self._hand)
+            self._hanging[which] = self._hand
             self._hand = None
             raise TimeoutError(f"{what} has not answered within {LIMIT:g} s")
         if question.error is not None:
@@ -103,9 +121,7 @@ class Aside:
 _current: ContextVar[Aside | None] = ContextVar("aside", default=None)
 
 
-def ask(what: str, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Call a function of users: aside, where a worker asks, and here otherwise."""
+def ask(what: str, which: Hashable, call: Callable[[], Any]) -> Any:
+    """Call users' code: aside, where a worker asks, and here otherwise."""
     aside = _current.get()
-    if aside is None:
-        return func(*args, **kwargs)
-    return aside.ask(what, lambda: func(*args, **kwargs))
+    return call() if aside is None else aside.ask(what, which, call)

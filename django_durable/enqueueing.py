@@ -69,8 +69,13 @@ class Template:
         texts = payloads.encode_arguments(args, kwargs, names=self._names, limit=self.limit)
         key = self._key
         if callable(key):
-            made = aside.ask(f"the concurrency_key of {self.group[0]}", key, args, kwargs)
-            key = concurrency_key_text("concurrency_key", made)
+            make, name = key, self.group[0]
+
+            def key_text() -> str | None:
+                text = concurrency_key_text("concurrency_key", make(*args, **kwargs))
+                return None if text is None else str.__str__(text)
+
+            key = aside.ask(f"the concurrency_key of {name}", (name, *texts), key_text)
         return store.NewJob._make((*self._shared, *texts, key, None))
 
 

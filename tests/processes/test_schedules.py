@@ -201,7 +201,7 @@ def test_schedules_that_somebody_holds_hold_up_no_worker_that_starts(start, queu
     wait_for("the first tick", Schedule.objects.get().jobs.exists)
 
 
-@pytest.mark.parametrize("kind", ["slow_key", "looked_up_key"])
+@pytest.mark.parametrize("kind", ["slow_key", "looked_up_key", "cancelled_key"])
 def test_a_key_that_takes_its_time_keeps_nothing_but_its_schedule(start, queue, kind):
     good = [jobs.noop.schedule(f"good-{n}", every=SECOND, catch_up="all") for n in range(3)]
     worker = start("--poll-interval", "0.1")
@@ -209,7 +209,8 @@ def test_a_key_that_takes_its_time_keeps_nothing_but_its_schedule(start, queue, 
     with psycopg.connect(database_url()) as somebody:
         somebody.execute("LOCK TABLE auth_group IN ACCESS EXCLUSIVE MODE")
         kept = [getattr(jobs, kind).schedule(f"kept-{n}", every=HOUR, args=[600]) for n in range(3)]
-        shown = Schedule.objects.filter(name__startswith="kept-", broken__contains="has not answer")
+        why = "CancelledError" if kind == "cancelled_key" else "has not answer"
+        shown = Schedule.objects.filter(name__startswith="kept-", broken__contains=why)
         wait_for("why they can't fire", lambda: shown.count() == 3, patience=20)
         known = [row.jobs.count() for row in good]
         for _ in range(3):

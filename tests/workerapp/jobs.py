@@ -363,6 +363,15 @@ def _look_up(_seconds: float) -> str:
     return str(Group.objects.count())
 
 
+def _cancelled(_seconds: float) -> str:
+    raise asyncio.CancelledError
+
+
+@job(concurrency_key=_cancelled)
+def cancelled_key(seconds: float) -> None:
+    """Have a key whose making raises what is no Exception."""
+
+
 @job(concurrency_key=_sleep)
 def slow_key(seconds: float) -> None:
     """Have a key that takes so long to make."""
