@@ -128,13 +128,15 @@ class Journal:
             known_all[(kind.value, name)] = known
 
     def reread(self, kind: StepKind, name: str) -> Known | None:
-        """Return what the database has of a checkpoint, whatever this run has heard of it."""
-        for row in store.read_checkpoints(store.connection(), [self._job])[self._job]:
-            if (row[0], row[1]) == (kind.value, name):
-                known = _known(*row[2:])
-                self.keep(kind, name, known)
-                return known
-        return None
+        """Return what the database has of a checkpoint, whatever this run has heard of it.
+
+        All that is recorded is known then.
+        """
+        recorded = store.read_checkpoints(store.connection(), [self._job])[self._job]
+        found = {(row[0], row[1]): _known(*row[2:]) for row in recorded}
+        for (its_kind, its_name), known in found.items():
+            self.keep(StepKind(its_kind), its_name, known)
+        return found.get((kind.value, name))
 
     def is_replaying(self) -> bool:
         """Tell whether the run has not yet come to a verb that is not recorded."""

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from django.db import InterfaceError, OperationalError
+
 from django_durable import payloads, store
 from django_durable.backoff import LONGEST
 from django_durable.choices import FINISHED, StepKind, StepStatus
@@ -148,7 +150,7 @@ def begin_signal(
         wake_at=known.wake_at if known else None,
         delay=None if known else limit,
     )
-    return SignalWait(name, wanted, checkpoint, known if known and known.is_final else None)
+    return SignalWait(name, wanted, checkpoint, _final(known))
 
 
 def look_for_signal(
@@ -170,10 +172,14 @@ def look_for_signal(
         except store.JobLocked:
             # By a signal that is not committed yet, say. This run waits for that, and no other.
             parked = _wait(context, wait, since, rank)
-    except Exception:
-        # As in `try_park`: if all was stored and only the answer is lost, that is found.
+    except Exception as error:
         context.is_parked = False
-        raise
+        if isinstance(error, OperationalError | InterfaceError):
+            # If all was stored and only the answer is lost, that is found.
+            wait.known = _final(context.reread(StepKind.SIGNAL, wait.name))
+        if wait.known is None:
+            raise
+        return True
     if parked:
         context.end_parked()
     checkpoint = wait.checkpoint
@@ -191,6 +197,10 @@ def look_for_signal(
     wait.known = known
     context.journal.keep(StepKind.SIGNAL, wait.name, known)
     return True
+
+
+def _final(known: Known | None) -> Known | None:
+    return known if known is not None and known.is_final else None
 
 
 def _wait(context: JobContext, wait: SignalWait, since: int | None, rank: Rank) -> bool:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection
 
-from django_durable import Backoff, JobContext, PermanentFailure, step, workflow
+from django_durable import Backoff, JobContext, PermanentFailure, SignalTimeout, step, workflow
+from django_durable.models import Job
 from tests.contract.committed import elsewhere
 from tests.workflows.driving import AT_ONCE, checkpoints, fresh, go, value_of
 
@@ -107,3 +108,61 @@ def test_a_count_of_tries_whose_answer_is_lost_is_not_lost() -> None:
         go(flow)
     assert fresh(job).status == "DEAD"
     assert len(tries) == 3
+
+
+def lose_commit(what: str) -> None:
+    """Let the next commit be done, and its answer be lost; or be done late."""
+    commit = connection._commit
+
+    def losing() -> None:
+        connection._commit = commit
+        raw, connection.connection = connection.connection, None
+        if what == "lost":
+            raw.commit()
+            raw.close()
+        else:
+            threading.Timer(0.2, lambda: (raw.commit(), raw.close())).start()
+        raise OperationalError("the connection is lost")
+
+    connection._commit = losing
+
+
+@pytest.mark.parametrize("what", ["lost", "late"])
+def test_children_whose_birth_has_no_answer_are_born_once(what: str) -> None:
+    @workflow(name="lost.child")
+    def child(context: JobContext, number: int) -> int:
+        return number
+
+    @workflow(name="lost.parent", max_attempts=1)
+    def parent(context: JobContext) -> list[bool]:
+        calls = [((number,), {}) for number in range(3)]
+        lose_commit(what)
+        return [job.created for job in context.start_many("children", child, calls)]
+
+    job = parent.enqueue()
+    go(parent, child)
+    assert value_of(job) == [True] * 3
+    children = Job.objects.filter(parent=job).order_by("pk")
+    assert [one.return_value for one in children] == [0, 1, 2]
+    assert [kind for kind, _name, _status in checkpoints(job)] == ["child"] * 3
+
+
+@pytest.mark.parametrize("what", ["lost", "late"])
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_the_answer_of_a_wait_is_the_one_that_is_recorded(what: str, *, is_sent: bool) -> None:
+    @workflow(name="lost.waiter", max_attempts=1)
+    def waiter(context: JobContext) -> Any:
+        lose_commit(what)
+        try:
+            return context.wait_for_signal("word", timeout=0)
+        except SignalTimeout:
+            return "timeout"
+
+    job = waiter.enqueue()
+    if is_sent:
+        job.signal("word", 7)
+    go(waiter)
+    assert value_of(job) == (7 if is_sent else "timeout")
+    assert [status for _kind, _name, status in checkpoints(job)] == [
+        "succeeded" if is_sent else "failed"
+    ]
