@@ -297,9 +297,8 @@ def replay(
     the new job. With `copy` it has the checkpoints that the dead one earned, those before the
     row `copy_before` only if that is given, and it is the new one now that would take them back.
     """
-    with atomic(db):
-        if copy:
-            _lock_kin(db, letter=letter)
+
+    def make() -> Replayed:
         locked = rows(db, "lock_letter", letter=letter)
         found = rows(db, "read_letter", letter=letter) if locked else []
         if not found:
@@ -325,7 +324,9 @@ def replay(
             rows(db, "copy_checkpoints", new=new, old=dead, before=copy_before, undo=True)
             rows(db, "hand_on_undo", old=dead, before=copy_before)
         rows(db, "mark_replayed", letter=letter, new=new, by=by)
-    return Replayed(new, queue)
+        return Replayed(new, queue)
+
+    return _copying(db, make, copy=copy, letter=letter)
 
 
 def fork(
@@ -341,19 +342,20 @@ def fork(
 
     What it copies is the old one's to take back; while that is being done nothing is copied.
     """
-    with atomic(db):
-        if copy:
-            _lock_kin(db, job=old)
-            undoing = find_undo(db, old)
-            if undoing is not None:
-                return Replayed(None, undoing=undoing)
+
+    def make() -> Replayed:
+        undoing = find_undo(db, old) if copy else None
+        if undoing is not None:
+            return Replayed(None, undoing=undoing)
         new = uuid7()
         made = rows(db, "fork", id=new, old=old, args=args, kwargs=kwargs)
         if not made:
             return Replayed(None)
         if copy:
             rows(db, "copy_checkpoints", new=new, old=old, before=copy_before, undo=False)
-    return Replayed(new, made[0][0])
+        return Replayed(new, made[0][0])
+
+    return _copying(db, make, copy=copy, job=old)
 
 
 def find_undo(db: BaseDatabaseWrapper, job: UUID) -> UUID | None:
@@ -362,14 +364,41 @@ def find_undo(db: BaseDatabaseWrapper, job: UUID) -> UUID | None:
     return found[0][0] if found else None
 
 
-def _lock_kin(
-    db: BaseDatabaseWrapper, *, job: UUID | None = None, letter: int | None = None
-) -> None:
-    """Lock whoever could take back what is about to be copied, until the copy can be seen.
+class LateKin(Exception):  # noqa: N818 - the verb is done anew
+    """Somebody has come up who could take back what is about to be copied."""
 
-    An undo job marks the copies that it sees. Another look finds those who came up before the first
-    one had its locks; what it is about to replay itself, alone, nobody else has replayed.
+
+def _copying(
+    db: BaseDatabaseWrapper,
+    verb: Callable[[], Replayed],
+    *,
+    copy: bool,
+    job: UUID | None = None,
+    letter: int | None = None,
+) -> Replayed:
+    """Run a verb in one transaction; if it copies checkpoints, under the locks of a job's kin.
+
+    Whoever could take back what is copied is locked until the copy can be seen: an undo job marks
+    the copies that it sees.
     """
-    known = 1 if letter is not None else 0
-    while (found := len(rows(db, "lock_kin", job=job, letter=letter))) > known:
-        known = found
+    while True:
+        try:
+            with atomic(db):
+                if copy:
+                    _lock_kin(db, job, letter)
+                return verb()
+        except LateKin:
+            continue
+
+
+def _lock_kin(db: BaseDatabaseWrapper, job: UUID | None, letter: int | None) -> None:
+    """Lock the kin of a job; raises `LateKin` if more have come up by the time that is done.
+
+    All is done anew then, so that the locks are taken in their one order. In the caller's
+    transaction it is a savepoint, whose locks are given back so, too.
+    """
+    found = len(rows(db, "lock_kin", job=job, letter=letter))
+    # What it is about to replay itself, alone, nobody else has replayed.
+    is_alone = letter is not None and found == 1
+    if not is_alone and rows(db, "count_kin", job=job, letter=letter)[0][0] > found:
+        raise LateKin

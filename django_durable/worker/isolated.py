@@ -38,10 +38,11 @@ def run(worker: Any) -> None:
     except EOFError:
         # The worker does not know of this process, and gives the job to another one.
         return
-    claim = Claim._make(payloads.decode(text))
+    values, lease = payloads.decode(text)
+    claim = Claim._make(values)
     job_type = registry.get(claim.name)
     timeout = execution.timeout_of(claim.options, job_type)
-    context = JobContext(claim, job_type, timeout)
+    context = JobContext(claim, job_type, timeout, lease=lease)
     worker.send_bytes(BEGUN)
     original = os.getpid()
 

@@ -90,7 +90,8 @@ def execute(run: Run, note: Callable[[Run, int, int], None]) -> Outcome:
     context = run.context
     if context.cancel_requested or context.is_abandoned:
         return _died(run, None)
-    text = payloads.encode(list(context.claim), where="the claim", limit=None)
+    told = [list(context.claim), context.lease]
+    text = payloads.encode(told, where="the claim", limit=None)
     try:
         process, ours = _start(killer, text.encode())
     except Exception as error:  # noqa: BLE001 - whatever it is, the function was not called
