@@ -19,8 +19,11 @@ from django_durable.errortext import ErrorText
 
 # In seconds.
 LIMIT = 2.0
-# How many questions may be without an answer at once.
+# How many questions may be without an answer at once, of one kind and in all; but what has answered
+# before is asked all the same.
+MOST_OF_KIND = 4
 MOST = 8
+MOST_KNOWN = 20_000
 
 
 class _Question:
@@ -85,7 +88,8 @@ class Aside:
 
     def __init__(self) -> None:
         self._hand: _Hand | None = None
-        self._hanging: dict[Hashable, _Hand] = {}
+        self._hanging: dict[tuple[str, Hashable], _Hand] = {}
+        self._known: dict[tuple[str, Hashable], None] = {}
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -97,22 +101,34 @@ class Aside:
             _current.reset(token)
 
     def ask(self, what: str, which: Hashable, call: Callable[[], Any]) -> Any:
-        """Return or raise what a call comes to; raises `TimeoutError` if that takes too long."""
+        """Return or raise what a call comes to; raises `TimeoutError` if that takes too long.
+
+        `what` is the kind of question, and `which` tells those of one kind apart.
+        """
         hanging = self._hanging.items()
         self._hanging = {key: hand for key, hand in hanging if hand.thread.is_alive()}
-        if which in self._hanging:
+        if (what, which) in self._hanging:
             raise TimeoutError(f"{what} has not answered yet")
-        if len(self._hanging) >= MOST:
-            raise TimeoutError(f"{what} is not asked, since {MOST} others have not answered yet")
+        alike = sum(kind == what for kind, _which in self._hanging)
+        if (what, which) not in self._known and (
+            alike >= MOST_OF_KIND or len(self._hanging) >= MOST
+        ):
+            raise TimeoutError(
+                f"{what} is not asked, since {len(self._hanging)} others have not answered yet"
+            )
         if self._hand is None or not self._hand.thread.is_alive():
             self._hand = _Hand()
         question = _Question(call)
         self._hand.put(question)
         if not question.done.wait(LIMIT):
             self._hand.put(None)
-            self._hanging[which] = self._hand
+            self._hanging[what, which] = self._hand
+            self._known.pop((what, which), None)
             self._hand = None
             raise TimeoutError(f"{what} has not answered within {LIMIT:g} s")
+        self._known[what, which] = None
+        if len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
         if question.error is not None:
             raise question.error
         return question.value

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 Recording = Callable[[Sequence[Checkpoint]], Written]
 Lending = Callable[[], AbstractContextManager[bool]]
+T = TypeVar("T")
 Telling = Callable[["JobContext", Sequence[signals.CheckpointKey]], None]
 _logger = logging.getLogger("django_durable.job")
 _nowhere = logging.getLogger("django_durable.replay")
@@ -445,12 +446,20 @@ class JobContext:
         And for a commit of this run that is under way, though its connection is lost: it holds the
         lock of the job. Ends a run that is to end.
         """
+
+        def look() -> Known | None:
+            self.lock()
+            return self.journal.reread(kind, name)
+
+        return self._asked(look)
+
+    def _asked(self, look: Callable[[], T]) -> T:
+        """Return what a look in a transaction of its own says; waits for an absent database."""
         pause = 0.1
         while True:
             try:
                 with store.transaction(self.lease):
-                    self.lock()
-                    return self.journal.reread(kind, name)
+                    return look()
             except (OperationalError, InterfaceError):
                 store.connection().close()
             self.pause(pause)
@@ -539,10 +548,12 @@ class JobContext:
                     signal=signal,
                     checkpoint=checkpoint,
                 )
-        except Exception:
-            # If it was stored and only the answer is lost, the record of this error finds it.
-            self.is_parked = False
-            raise
+        except Exception as error:
+            if not isinstance(error, OperationalError | InterfaceError) or not self._has_let_go():
+                self.is_parked = False
+                raise
+            # It was stored, and only the answer is lost.
+            return True
         if done is store.Parked.PARKED:
             return True
         self.is_parked = False
@@ -550,6 +561,15 @@ class JobContext:
             self.check_cancelled()
             raise DurableError("the run can't be parked")
         return False
+
+    def _has_let_go(self) -> bool:
+        """Tell whether a park is stored whose answer is lost; else the claim stands.
+
+        In a transaction that is not known before its end.
+        """
+        if store.connection().in_atomic_block:
+            return False
+        return not self._asked(lambda: store.lock_run(store.connection(), self.right).stands)
 
     def _next_moment(self) -> datetime | None:
         """Return the first moment at which something that is under way wants to go on."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from functools import cache
 from itertools import groupby
@@ -75,7 +77,7 @@ class Template:
                 text = concurrency_key_text("concurrency_key", make(*args, **kwargs))
                 return None if text is None else str.__str__(text)
 
-            key = aside.ask(f"the concurrency_key of {name}", (name, *texts), key_text)
+            key = aside.ask(f"the concurrency_key of {name}", tuple(texts), key_text)
         return store.NewJob._make((*self._shared, *texts, key, None))
 
 
@@ -135,13 +137,27 @@ def announce(db: BaseDatabaseWrapper, jobs: Sequence[Job]) -> None:
     """Tell workers and receivers of new jobs, once they are committed."""
     notifications.after_commit(db, notifications.READY, {job.queue_name for job in jobs})
     if signals.job_enqueued.has_listeners(Job):
-        notifications.call_after_commit(db, lambda: send_enqueued(jobs))
+        tell = _telling.get()
+        notifications.call_after_commit(db, lambda: tell(jobs))
+
+
+@contextmanager
+def telling(tell: Callable[[Sequence[Job]], None]) -> Iterator[None]:
+    """Let another one send `job_enqueued` meanwhile: receivers may take their time."""
+    token = _telling.set(tell)
+    try:
+        yield
+    finally:
+        _telling.reset(token)
 
 
 def send_enqueued(jobs: Sequence[Job]) -> None:
     """Send `job_enqueued` for jobs that are committed."""
     for job in jobs:
         signals.send(signals.job_enqueued, job=job)
+
+
+_telling: ContextVar[Callable[[Sequence[Job]], None]] = ContextVar("telling", default=send_enqueued)
 
 
 def as_job(db: BaseDatabaseWrapper, new: store.NewJob, outcome: store.Enqueued, **more: Any) -> Job:

@@ -75,11 +75,22 @@ def test_what_hangs_is_not_asked_again_until_it_has_answered(gate: threading.Eve
 @pytest.mark.usefixtures("quick")
 def test_so_many_hang_at_once_and_no_more(gate: threading.Event) -> None:
     with Aside().asking():
-        for number in range(aside.MOST):
+        for kind in ("it", "other", "third"):
+            assert aside.ask(kind, "known", lambda: "answer") == "answer"
+        for number in range(aside.MOST_OF_KIND):
             with pytest.raises(TimeoutError, match="within"):
                 aside.ask("it", number, gate.wait)
-        with pytest.raises(TimeoutError, match="it is not asked, since 8 others"):
+        with pytest.raises(TimeoutError, match="it is not asked, since 4 others"):
             aside.ask("it", "more", gate.wait)
+        # Of another kind there is room, until there are too many of all.
+        for number in range(aside.MOST - aside.MOST_OF_KIND):
+            with pytest.raises(TimeoutError, match="within"):
+                aside.ask("other", number, gate.wait)
+        with pytest.raises(TimeoutError, match="third is not asked, since 8 others"):
+            aside.ask("third", "more", gate.wait)
+        # What has answered before is asked all the same.
+        for kind in ("it", "other", "third"):
+            assert aside.ask(kind, "known", lambda: "answer") == "answer"
 
 
 def _leave_transaction() -> None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from django_durable import firing
 from django_durable.aside import Aside
+from django_durable.enqueueing import telling
 from django_durable.worker.announcer import Announcer
 from django_durable.worker.loops import OUTAGE, logger
 from django_durable.worker.options import WorkerOptions
@@ -39,8 +40,9 @@ class Timekeeper:
             return
         due_in, self.behind = None, False
         try:
-            # Users' code that makes a key must keep neither claims nor other schedules for long.
-            with self._aside.asking():
+            # Users' code, which makes keys and hears of new jobs, must keep neither claims nor
+            # other schedules for long.
+            with self._aside.asking(), telling(self._announcer.enqueued):
                 due_in = self._look(now)
             self.behind = due_in == 0 or not self._has_reconciled
         except OUTAGE as error:

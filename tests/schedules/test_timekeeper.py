@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from django_durable import firing
+from django_durable import firing, job, signals
+from django_durable.jobtypes import registry
+from django_durable.models import Job, Schedule
 from django_durable.worker.announcer import Announcer
 from django_durable.worker.claimtable import ClaimTable
 from django_durable.worker.options import WorkerOptions
@@ -39,3 +41,27 @@ def test_half_of_the_time_is_for_claims_while_there_is_much_to_catch_up_with(
     assert 0.03 < left < 0.2
     keeper.step()
     assert keeper.next_at - time.monotonic() <= left
+
+
+@pytest.mark.django_db(transaction=True)
+def test_receivers_hear_of_a_first_run_from_the_announcer(keeper: Timekeeper) -> None:
+    first = job(name="keeper.first")(lambda: None)
+    heard: list[Job] = []
+
+    def hear(sender: Any, job: Job, **_: Any) -> None:
+        heard.append(job)
+
+    keeper._names = ("keeper.first",)
+    Schedule.objects.bulk_create(
+        [Schedule(job_name="keeper.first", name="x", cron="0 0 1 1 *", run_on_create=True)]
+    )
+    signals.job_enqueued.connect(hear)
+    try:
+        keeper.step()
+        assert heard == []
+        # A thread of its own does that in a worker.
+        keeper._announcer._step()
+        assert heard == [Job.objects.get()]
+    finally:
+        signals.job_enqueued.disconnect(hear)
+        registry.remove(first)

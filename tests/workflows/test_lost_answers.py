@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,7 +15,7 @@ from django.db import OperationalError, connection
 from django_durable import Backoff, JobContext, PermanentFailure, SignalTimeout, step, workflow
 from django_durable.models import Job
 from tests.contract.committed import elsewhere
-from tests.workflows.driving import AT_ONCE, checkpoints, fresh, go, value_of
+from tests.workflows.driving import AT_ONCE, checkpoints, fresh, go, go_one, value_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("committed")]
 SOON = Backoff(initial=timedelta(milliseconds=20), jitter=0.0)
@@ -166,3 +167,38 @@ def test_the_answer_of_a_wait_is_the_one_that_is_recorded(what: str, *, is_sent:
     assert [status for _kind, _name, status in checkpoints(job)] == [
         "succeeded" if is_sent else "failed"
     ]
+
+
+@pytest.mark.parametrize("what", ["lost", "late"])
+@pytest.mark.parametrize("verb", ["sleep", "gather"])
+def test_a_park_whose_answer_is_lost_is_one(what: str, verb: str) -> None:
+    seen: list[str] = []
+
+    @workflow(name="lost.kid")
+    def kid(context: JobContext) -> int:
+        return 7
+
+    @workflow(name="lost.parker", max_attempts=1)
+    def parker(context: JobContext) -> Any:
+        jobs = [context.start("kid", kid)] if verb == "gather" else []
+        if not seen:
+            seen.append("begun")
+            lose_commit(what)
+        try:
+            if verb == "gather":
+                return context.gather(jobs)
+            context.sleep("night", timedelta(seconds=1.5))
+        except Exception as error:  # noqa: BLE001 - as users' code may
+            seen.append(type(error).__name__)
+        return context.step("after", lambda: seen.append("after"))
+
+    job = parker.enqueue()
+    go_one(parker)
+    assert fresh(job).status == "WAITING"
+    assert seen == ["begun"]
+    end = time.monotonic() + 20
+    while not fresh(job).finished_at:
+        assert time.monotonic() < end
+        go(parker, kid)
+    assert value_of(job) == ([7] if verb == "gather" else None)
+    assert fresh(job).attempt == 1
