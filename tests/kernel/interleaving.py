@@ -28,10 +28,12 @@ TICK = 0.002
 
 READS = {
     "count_budgets",
+    "count_kin",
     "find_budgets",
     "find_held",
     "find_key",
     "find_lanes",
+    "find_undo",
     "keyed",
     "peek",
     "peek_limited",

@@ -347,6 +347,7 @@ def a_fork(claim: Claim) -> Any:
     return made.id
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "copier",
     ["fork", *(pytest.param(kind, marks=SLOW) for kind in ("fork of a fork", "replay of a fork"))],
