@@ -46,6 +46,7 @@ BYTES = 4 * 1024 * 1024
 TIME = 0.2
 # A worker that is frozen in a transaction must not keep others from the schedules it has locked.
 IDLE_FOR = timedelta(seconds=30)
+# How far a look sees what a jitter makes due early, if nobody says when the next one is.
 AHEAD = timedelta(seconds=1)
 # For how long a worker that reconciles waits for a row that somebody holds, before it goes on with
 # the others.
@@ -194,9 +195,8 @@ def run_due(
     """Fire what is due of the schedules of these job types, up to one batch.
 
     `tell` sends `job_enqueued` of the new jobs, once they are committed; `ahead` is how long it may
-    be until the next look. Return in how many
-    seconds the next one falls due: 0 if there may be more already, None if there is none or others
-    hold what is due.
+    be until the next look. Return in how many seconds the next one falls due: 0 if there may be
+    more already, None if there is none or others hold what is due.
     """
     db = store.connection()
     look = store.look_at_schedules(db, names, ahead)
