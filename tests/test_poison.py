@@ -8,7 +8,7 @@ import errno
 import math
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -27,7 +27,7 @@ from django_durable import JobContext, inspection, job, operations, store, workf
 from django_durable.jobtypes import JobType, registry
 from django_durable.models import DeadLetter, Job, Queue
 from django_durable.signals import job_enqueued
-from django_durable.store import WorkerCard
+from django_durable.store import Right, WorkerCard
 from django_durable.worker.announcer import Announcer
 from django_durable.worker.channel import Channel
 from django_durable.worker.child import Child
@@ -51,6 +51,24 @@ def idle_runs() -> Runs:
 
 
 SECOND = timedelta(seconds=1)
+
+
+def make_renewer(
+    *,
+    rights: Callable[[], list[Right]] = list,
+    keep_apart: Callable[[list[UUID]], None] = lambda _jobs: None,
+) -> Renewer:
+    """Make a renewer whose loop does not run, of a worker that has no child."""
+    return Renewer(
+        OPTIONS,
+        WorkerCard(uuid4(), "desk", "", 1, [], [], [], [], 2, SECOND),
+        rights=rights,
+        lost=lambda _right: None,
+        cancelled=lambda _jobs: None,
+        drain=lambda: None,
+        announce=lambda _told: True,
+        keep_apart=keep_apart,
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -138,6 +156,23 @@ def test_a_rescue_takes_a_job_whose_place_in_the_order_is_no_moment(work: JobTyp
     assert {end.status for end in rescued.failed} == {"READY"}
 
 
+def test_what_a_child_did_not_live_to_hear_of_counts_as_lost_with_it(work: JobType) -> None:
+    apart: list[UUID] = []
+    renewer = make_renewer(keep_apart=apart.extend)
+    jobs = set(Job.objects.values_list("pk", flat=True))
+    for expected in (set(), jobs):
+        # No table lists them: their claims are in the database alone.
+        claimer = Job.objects.values_list("claimer", flat=True).distinct().get()
+        assert claimer is not None
+        renewer.child_died(claimer, "it died")
+        renewer.loop._step()
+        renewer.loop._step()
+        assert set(apart) == expected
+        assert set(renewer.suspects()) == expected
+        Runner(work).claim()
+    assert len(apart) == len(jobs)
+
+
 @pytest.mark.parametrize("verb", ["rescue", "record_failure", "release"])
 def test_leases_are_renewed_beside_what_can_not_be_written(
     work: JobType, monkeypatch: pytest.MonkeyPatch, verb: str
@@ -147,16 +182,7 @@ def test_leases_are_renewed_beside_what_can_not_be_written(
 
     bad, good = Job.objects.all()
     right = (good.pk, good.epoch)
-    card = WorkerCard(uuid4(), "desk", "", 1, [], [], [], [], 2, SECOND)
-    renewer = Renewer(
-        OPTIONS,
-        card,
-        rights=lambda: [right],
-        lost=lambda _right: None,
-        cancelled=lambda _jobs: None,
-        drain=lambda: None,
-        announce=lambda _told: True,
-    )
+    renewer = make_renewer(rights=lambda: [right])
     renewer.child_died(uuid4(), "it died")
     renewer.time_out([(bad.pk, bad.epoch)])
     renewer.give_back(uuid4())

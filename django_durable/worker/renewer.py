@@ -18,6 +18,7 @@ from django_durable.store import Recorded, Right, WorkerCard
 from django_durable.worker.announcer import ended_to_json
 from django_durable.worker.loops import Loop, attend, logger
 from django_durable.worker.options import WorkerOptions
+from django_durable.worker.suspects import Losses
 
 LONGEST_BEAT = 5.0
 RESCUE_BATCH = 100
@@ -35,6 +36,7 @@ class Renewer:
         cancelled: Callable[[list[UUID]], None],
         drain: Callable[[], None],
         announce: Callable[[dict[str, Any]], bool],
+        keep_apart: Callable[[list[UUID]], None],
     ) -> None:
         self._options = options
         self._card = card
@@ -43,6 +45,8 @@ class Renewer:
         self._cancelled = cancelled
         self._drain = drain
         self._announce = announce
+        self._keep_apart = keep_apart
+        self._losses = Losses()
         self.draining = False
         self._finishing = False
         self._dead: list[tuple[UUID, str, float]] = []
@@ -82,6 +86,10 @@ class Renewer:
         """Take what no child has announced yet of the attempts recorded here as lost."""
         untold, self._untold = self._untold, []
         return untold
+
+    def suspects(self) -> list[UUID]:
+        """Return what was lost more than once with a child; any thread may ask."""
+        return list(self._losses.suspects)
 
     def finish(self, timeout: float) -> None:
         """Write what is left to write, delete the worker's row, and end; leases do what can't."""
@@ -164,7 +172,23 @@ class Renewer:
             self._untold.append(told)
         self.recorded_at = time.monotonic()
 
+    def _suspect(self, claimer: UUID) -> None:
+        """Let run one at a time what was lost twice with a child: one of it may have ended both.
+
+        The database knows of claims that the child did not live to hear of. They are charged, too.
+        """
+        held = Job.all_objects.filter(status=JobStatus.RUNNING, claimer=claimer)
+        suspects = self._losses.add(claimer, held.values_list("pk", flat=True))
+        if suspects:
+            logger.warning(
+                "Running one at a time what was lost twice with a child: %s",
+                ", ".join(str(job) for job in suspects),
+            )
+            self._keep_apart(suspects)
+
     def _rescue(self, claimer: UUID, why: str) -> None:
+        # Before any of it can be claimed again.
+        self._suspect(claimer)
         while True:
             rescued = store.rescue(
                 store.connection(), current_keep(), claimers=[claimer], why=why, limit=RESCUE_BATCH

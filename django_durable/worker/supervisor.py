@@ -21,7 +21,6 @@ from django_durable.worker.options import WorkerOptions
 from django_durable.worker.processtree import ending_of
 from django_durable.worker.reloading import Watcher
 from django_durable.worker.renewer import Renewer
-from django_durable.worker.suspects import Losses
 
 logger = logging.getLogger("django_durable.worker")
 
@@ -46,6 +45,7 @@ class Supervisor:
             self._cancel,
             self.ask_to_stop,
             self._announce,
+            self._keep_apart,
         )
         self._listener = Listener(
             self._work,
@@ -56,7 +56,6 @@ class Supervisor:
         )
         self._has_warned_of_size = False
         self._buried_at = 0.0
-        self._losses = Losses()
         self._watcher = Watcher() if options.reload else None
         self._wakeup, wakeup = socket.socketpair()
         self._wakeup.setblocking(False)
@@ -115,6 +114,12 @@ class Supervisor:
                 return True
         return False
 
+    def _keep_apart(self, suspects: Iterable[UUID]) -> None:
+        ids = [str(job) for job in suspects]
+        # Also to one that is still coming up: what it is told waits for it.
+        for child in self._alive():
+            child.channel.send("apart", jobs=ids)
+
     def _cancel(self, jobs: Iterable[UUID]) -> None:
         ids = [str(job) for job in jobs]
         for child in self._alive():
@@ -160,22 +165,7 @@ class Supervisor:
             how = ending_of(child.process.returncode)
             logger.error("Child process %d %s", child.process.pid, how)
             child.take_over(held)
-            self._suspect(child)
             self._renewer.child_died(child.claimer, f"its worker process {how}")
-
-    def _suspect(self, dead: ChildProcess) -> None:
-        """Let run one at a time what was lost twice with a child: one of it may have ended both."""
-        suspects = self._losses.add(right[0] for right in dead.taken_over)
-        if suspects:
-            logger.warning(
-                "Running one at a time what was lost twice with a child: %s",
-                ", ".join(str(job) for job in suspects),
-            )
-            for child in self._children():
-                self._keep_apart(child, suspects)
-
-    def _keep_apart(self, child: ChildProcess, jobs: Iterable[UUID]) -> None:
-        child.channel.send("apart", jobs=[str(job) for job in jobs])
 
     def _watch_over(self, place: Place, child: ChildProcess) -> None:
         """Do for a child that does not answer what it can't: hold its timeouts, and end it."""
@@ -275,8 +265,7 @@ class Supervisor:
 
         A batch is not over before it has told of what was recorded here.
         """
-        if self._losses.suspects:
-            self._keep_apart(child, self._losses.suspects)
+        child.channel.send("apart", jobs=[str(job) for job in self._renewer.suspects()])
         for told in self._renewer.untold():
             child.channel.send("announce", **told)
         place.ready(child)

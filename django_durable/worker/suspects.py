@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import BooleanField, ExpressionWrapper, Q
 
 from django_durable.models import Job
 from django_durable.querysets import ClockNow
@@ -28,18 +28,24 @@ class Losses:
     """Know, for a worker, which jobs were lost with a child, and which of them more than once."""
 
     def __init__(self) -> None:
-        self._lost: dict[UUID, None] = {}
+        # With which of its claimers each was lost last.
+        self._lost: dict[UUID, UUID] = {}
         self.suspects: dict[UUID, None] = {}
 
-    def add(self, jobs: Iterable[UUID]) -> list[UUID]:
-        """Note what a child held as it died; return what is suspect from now on."""
+    def add(self, claimer: UUID, jobs: Iterable[UUID]) -> list[UUID]:
+        """Note what a dead child holds, any number of times; return what is suspect from now on."""
         held = list(jobs)
-        new = [job for job in held if job in self._lost and job not in self.suspects]
+        new = [
+            job
+            for job in held
+            if self._lost.get(job, claimer) != claimer and job not in self.suspects
+        ]
         if len(held) < 2:
             # Nobody else was there.
             new = []
-        for known, more in ((self._lost, held), (self.suspects, new)):
-            known.update(dict.fromkeys(more))
+        self._lost.update(dict.fromkeys(held, claimer))
+        self.suspects.update(dict.fromkeys(new))
+        for known in (self._lost, self.suspects):
             while len(known) > MOST:
                 del known[next(iter(known))]
         return new
@@ -73,13 +79,18 @@ class Suspects:
             self._first = FIRST
         if not self._jobs:
             return []
-        found = Job.all_objects.filter(pk__in=self._jobs, finished_at__isnull=True)
         due = Q(status__in=["READY", "WAITING"], due_at__lte=ClockNow())
-        keys = dict(found.values_list("pk", "concurrency_key"))
+        found = (
+            Job.all_objects.filter(pk__in=self._jobs, finished_at__isnull=True)
+            .annotate(is_due=ExpressionWrapper(due, BooleanField()))
+            .order_by("due_at", "pk")
+            .values_list("pk", "concurrency_key", "is_due")
+        )
+        keys = {job: key for job, key, _is_due in found}
+        ready = [job for job, _key, is_due in found if is_due]
         self._jobs = {job: None for job in self._jobs if job in keys}
-        ready = list(found.filter(due).order_by("due_at", "pk").values_list("pk", flat=True))
         free = [job for job in self._jobs if keys[job] is None]
-        self._due = [job for job in ready if keys.get(job) is None]
+        self._due = [job for job in ready if keys[job] is None]
         if any(job in self._jobs for job, _epoch in running()):
             self._tried = 0
             return free

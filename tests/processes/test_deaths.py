@@ -392,9 +392,11 @@ def test_suspects_that_can_not_be_claimed_keep_no_other_waiting(start, queue):
     losses, suspects = Losses(), Suspects()
     made = [jobs.innocent.using(queue_name=queue).enqueue() for _ in range(4)]
     ids = [job.pk for job in made]
-    assert losses.add(ids) == []
-    assert losses.add(ids) == ids
-    assert losses.add(ids) == []
+    first, second, third = (uuid4() for _ in range(3))
+    # Whatever of it the first rescues could not take.
+    assert losses.add(first, ids) == losses.add(first, ids[1:]) == []
+    assert losses.add(second, ids) == ids
+    assert losses.add(second, ids[1:]) == losses.add(third, ids) == []
     suspects.add(ids)
     chosen = set()
     for _ in ids:
