@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from django.db import InterfaceError, OperationalError
-
 from django_durable import store
 from django_durable.choices import StepKind, StepStatus
 from django_durable.conf import conf
@@ -48,7 +46,7 @@ def start_many(
         wanted = [names[place] for place in missing]
         try:
             births = in_transaction(context, lambda: _bear(context, wanted, news))
-        except (OperationalError, InterfaceError):
+        except store.OUTAGE:
             births = _born_all_the_same(context, wanted)
             if not births:
                 raise

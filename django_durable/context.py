@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
-from django.db import InterfaceError, OperationalError
 
 from django_durable import births, copies, faults, notifications, payloads, signals, store, waiting
 from django_durable.choices import JobStatus, StepKind, StepStatus
@@ -460,7 +459,7 @@ class JobContext:
             try:
                 with store.transaction(self.lease):
                     return look()
-            except (OperationalError, InterfaceError):
+            except store.OUTAGE:
                 store.connection().close()
             self.pause(pause)
             pause = min(2 * pause, 2.0)
@@ -549,7 +548,7 @@ class JobContext:
                     checkpoint=checkpoint,
                 )
         except Exception as error:
-            if not isinstance(error, OperationalError | InterfaceError) or not self._has_let_go():
+            if not isinstance(error, store.OUTAGE) or not self._has_let_go():
                 self.is_parked = False
                 raise
             # It was stored, and only the answer is lost.

@@ -18,7 +18,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from django.db import DatabaseError, Error, InterfaceError, OperationalError
+from django.db import DatabaseError, Error, OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Exists, F, OuterRef
 
@@ -139,7 +139,7 @@ def _declare(declaration: schedules.Declaration, rows: Sequence[Schedule]) -> No
     try:
         with store.transaction():
             _write(declaration, text, back=bool(found) and found[0].broken == NOT_DECLARED)
-    except (OperationalError, InterfaceError):
+    except store.OUTAGE:
         raise
     except Exception as error:
         logger.exception(
@@ -178,7 +178,7 @@ def _show_refused(declaration: schedules.Declaration, row: Schedule | None, why:
                 retry_at=None,
                 rule_seen=F("rule_hash"),
             )
-    except (OperationalError, InterfaceError):
+    except store.OUTAGE:
         raise
     except DatabaseError:
         logger.exception("The schedule %r could not be marked as broken", declaration.name)

@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from django.db import InterfaceError, OperationalError
-
 from django_durable import payloads, store
 from django_durable.backoff import LONGEST
 from django_durable.choices import FINISHED, StepKind, StepStatus
@@ -174,7 +172,7 @@ def look_for_signal(
             parked = _wait(context, wait, since, rank)
     except Exception as error:
         context.is_parked = False
-        if isinstance(error, OperationalError | InterfaceError):
+        if isinstance(error, store.OUTAGE):
             # If all was stored and only the answer is lost, that is found.
             wait.known = _final(context.reread(StepKind.SIGNAL, wait.name))
         if wait.known is None:

@@ -34,6 +34,7 @@ renewal and a rescue wait for no lock.
 """
 
 from django_durable.store.base import (
+    OUTAGE,
     atomic,
     connection,
     end_idle_transactions_after,
@@ -124,6 +125,7 @@ from django_durable.store.workers import (
 )
 
 __all__ = [
+    "OUTAGE",
     "AlreadyRecorded",
     "atomic",
     "end_idle_transactions_after",

@@ -16,7 +16,14 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
-from django.db import DataError, OperationalError, ProgrammingError, connections, transaction
+from django.db import (
+    DataError,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    connections,
+    transaction,
+)
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable import faults
@@ -24,6 +31,8 @@ from django_durable.conf import conf
 from django_durable.uuid7 import uuid7
 
 NO_OFFSET = timedelta(0)
+# What is raised while the database is away, or when a connection is lost.
+OUTAGE = (OperationalError, InterfaceError)
 # The class of errors of a value too large, or too many of them.
 PROGRAM_LIMIT_EXCEEDED = "54"
 LOCK_NOT_AVAILABLE = "55P03"

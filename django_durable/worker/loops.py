@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from django.db import InterfaceError, OperationalError, reset_queries
+from django.db import reset_queries
 
 from django_durable import store
 from django_durable.worker import answers, connections
@@ -23,7 +23,7 @@ REMIND_EVERY = 60.0
 
 # What the server says of content is none of these: the store sees to that (`store.base.rows`).
 # An OSError: no descriptor for a connection, or for waiting on one, can be had.
-OUTAGE = (OperationalError, InterfaceError, OSError)
+OUTAGE = (*store.OUTAGE, OSError)
 
 
 def attend(what: str, duty: Callable[[], object]) -> None:

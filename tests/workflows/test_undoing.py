@@ -367,7 +367,7 @@ def rent(name: str) -> str:
     return f"receipt of {name}"
 
 
-@workflow(name="undoing.library", max_attempts=1)
+@workflow(name="undoing.bookshop", max_attempts=1)
 def library(context: JobContext) -> None:
     """Rent two things, and die."""
     context.step("film", rent, "film")

@@ -7,8 +7,9 @@ import os
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import InterfaceError, OperationalError, ProgrammingError
+from django.db import ProgrammingError
 
+from django_durable import store
 from django_durable.discovery import autodiscover
 from django_durable.management.subcommands import SUBCOMMANDS, Report, Subcommand
 from django_durable.management.subcommands.output import Page, as_json
@@ -44,7 +45,7 @@ class Command(BaseCommand):
             if not _is_missing_table(error):
                 raise
             return self._give_up(options, "a table is missing: run `manage.py migrate`", error)
-        except (OperationalError, InterfaceError) as error:
+        except store.OUTAGE as error:
             reason = str(error).strip().partition("\n")[0]
             return self._give_up(options, f"the database does not answer: {reason}", error)
 
