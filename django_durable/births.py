@@ -44,12 +44,10 @@ def start_many(
         news = [new_job(*calls[place]) for place in missing]
         # No deadlock with another job that takes the same keys in its own order ends the run.
         wanted = [names[place] for place in missing]
-        try:
-            births = in_transaction(context, lambda: _bear(context, wanted, news))
-        except store.OUTAGE:
-            births = _born_all_the_same(context, wanted)
-            if not births:
-                raise
+        births = context.insist(
+            lambda: in_transaction(context, lambda: _bear(context, wanted, news)),
+            lambda: _born_all_the_same(context, wanted),
+        )
         for place, child in zip(missing, births, strict=True):
             known[place] = child.known
             context.journal.keep(StepKind.CHILD, names[place], child.known)
@@ -64,12 +62,12 @@ def start_many(
     return [_found(jobs, job) for job in ids]
 
 
-def _born_all_the_same(context: JobContext, names: Sequence[str]) -> list[Birth]:
-    """Return the births of a commit whose answer was lost; none if it did not come about."""
+def _born_all_the_same(context: JobContext, names: Sequence[str]) -> list[Birth] | None:
+    """Return the births of a commit whose answer was lost; None if it did not come about."""
     from django_durable.models import Job
 
     if context.reread(StepKind.CHILD, names[0]) is None:
-        return []
+        return None
     found = [context.journal.load()[StepKind.CHILD.value, name] for name in names]
     own = Job.all_objects.filter(pk__in=[known.child for known in found], parent=context.right[0])
     born = set(own.values_list("pk", flat=True))

@@ -33,7 +33,7 @@ from django_durable.excursions import in_thread
 from django_durable.groups import decisive
 from django_durable.journal import Journal, Known
 from django_durable.step_policy import refuse_in_step
-from django_durable.steps import AtomicStepRun, StepRun
+from django_durable.steps import MOST_RERUNS, AtomicStepRun, StepRun
 from django_durable.store import Checkpoint, Claim, Right, Written
 from django_durable.underway import Rank, StepsUnderWay
 
@@ -452,6 +452,26 @@ class JobContext:
 
         return self._asked(look)
 
+    def insist(self, write: Callable[[], T], find: Callable[[], T | None]) -> T:
+        """Return what a write comes to, though the connection is lost: it is repeated then.
+
+        `find` waits until nobody can be writing it any more; what was stored, and only the answer
+        lost, it returns, or None if the write is to be repeated. Raises what goes wrong in an open
+        transaction, whose owner has to begin anew, or again and again.
+        """
+        for left in reversed(range(MOST_RERUNS)):
+            try:
+                return write()
+            except store.OUTAGE:
+                if store.connection().in_atomic_block:
+                    raise
+                found = find()
+                if found is not None:
+                    return found
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
     def _asked(self, look: Callable[[], T]) -> T:
         """Return what a look in a transaction of its own says; waits for an absent database."""
         pause = 0.1
@@ -489,7 +509,8 @@ class JobContext:
         if write is None or store.connection().in_atomic_block:
             write = _record_here
         now = time.monotonic()
-        written = write(checkpoints)
+        # A write that was stored is found by its repetition, which is new no more.
+        written = self.insist(lambda: write(checkpoints), self._wait_for_own_writes)
         if not written.stands:
             self.stop(ClaimLost("another claim has taken the job"))
             self.raise_if_stopped()
@@ -500,6 +521,10 @@ class JobContext:
             self.cancel_requested = True
             self.stop(CancelRequested())
         return written
+
+    def _wait_for_own_writes(self) -> None:
+        """Wait until the database is back, and a commit of this run at its end."""
+        self._asked(lambda: store.lock_run(store.connection(), self.right))
 
     def _tell_recorded(self, checkpoints: Sequence[Checkpoint]) -> None:
         """Send `step_recorded` for what has become final, once it is committed."""
@@ -535,10 +560,11 @@ class JobContext:
         faults.reach("before_park")
         # Said before it is true: from the commit on somebody else may run the job.
         self.is_parked = True
-        try:
+
+        def park() -> store.Parked:
             # The locks of the awaited may be held by others.
             with nullcontext() if awaited else self.connected():
-                done = store.park(
+                return store.park(
                     store.connection(),
                     self.right,
                     awaited=awaited,
@@ -547,12 +573,12 @@ class JobContext:
                     signal=signal,
                     checkpoint=checkpoint,
                 )
-        except Exception as error:
-            if not isinstance(error, store.OUTAGE) or not self._has_let_go():
-                self.is_parked = False
-                raise
-            # It was stored, and only the answer is lost.
-            return True
+
+        try:
+            done = self.insist(park, lambda: store.Parked.PARKED if self.has_let_go() else None)
+        except BaseException:
+            self.is_parked = False
+            raise
         if done is store.Parked.PARKED:
             return True
         self.is_parked = False
@@ -561,14 +587,18 @@ class JobContext:
             raise DurableError("the run can't be parked")
         return False
 
-    def _has_let_go(self) -> bool:
-        """Tell whether a park is stored whose answer is lost; else the claim stands.
+    def has_let_go(self) -> bool:
+        """Tell whether a park is stored whose answer is lost; else the claim stands, or is lost.
 
-        In a transaction that is not known before its end.
+        Others may have taken the job after either; but only a loss is recorded as one.
         """
-        if store.connection().in_atomic_block:
-            return False
-        return not self._asked(lambda: store.lock_run(store.connection(), self.right).stands)
+
+        def look() -> bool:
+            if store.lock_run(store.connection(), self.right).stands:
+                return False
+            return not self.job.attempts.filter(started_at=self.claim.claimed_at).exists()
+
+        return self._asked(look)
 
     def _next_moment(self) -> datetime | None:
         """Return the first moment at which something that is under way wants to go on."""

@@ -163,23 +163,29 @@ def look_for_signal(
     """
     if wait.known is not None:
         return True
-    try:
+
+    def write() -> bool:
         try:
             with context.connected():
-                parked = _wait(context, wait, since, rank)
+                return _wait(context, wait, since, rank)
         except store.JobLocked:
             # By a signal that is not committed yet, say. This run waits for that, and no other.
-            parked = _wait(context, wait, since, rank)
-    except Exception as error:
+            return _wait(context, wait, since, rank)
+
+    try:
+        parked = context.insist(write, lambda: _found_parked(context, wait))
+    except BaseException:
         context.is_parked = False
-        if isinstance(error, store.OUTAGE):
-            # If all was stored and only the answer is lost, that is found.
-            wait.known = _final(context.reread(StepKind.SIGNAL, wait.name))
-        if wait.known is None:
-            raise
-        return True
+        raise
     if parked:
         context.end_parked()
+    return _note(context, wait)
+
+
+def _note(context: JobContext, wait: SignalWait) -> bool:
+    """Keep in mind what was stored of a wait that has not parked; return whether it is over."""
+    if wait.known is not None:
+        return True
     checkpoint = wait.checkpoint
     known = Known(
         checkpoint.ordinal,
@@ -195,6 +201,21 @@ def look_for_signal(
     wait.known = known
     context.journal.keep(StepKind.SIGNAL, wait.name, known)
     return True
+
+
+def _found_parked(context: JobContext, wait: SignalWait) -> bool | None:
+    """Tell what is stored though the answer was lost: a park, or an end; None for neither."""
+    if context.is_parked and context.has_let_go():
+        return True
+    context.is_parked = False
+    known = context.reread(StepKind.SIGNAL, wait.name)
+    wait.known = _final(known)
+    if wait.known is not None:
+        return False
+    if known is not None:
+        # Its deadline is the one that was stored first.
+        wait.checkpoint = replace(wait.checkpoint, wake_at=known.wake_at, delay=None)
+    return None
 
 
 def _final(known: Known | None) -> Known | None:

@@ -7,9 +7,10 @@ from typing import Any
 
 from django.db import connection
 
-from django_durable import Backoff, JobContext, execution
+from django_durable import Backoff, JobContext, execution, store
 from django_durable.jobtypes import JobType, registry
 from django_durable.models import Job
+from django_durable.operations import current_keep
 from django_durable.store import Claim
 from tests.contract.running import Runner
 
@@ -64,3 +65,14 @@ def steal(job_id: Any) -> None:
     """Let another claim have taken the job."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE durable_job SET epoch = epoch + 1 WHERE id = %s", [job_id])
+
+
+def lose(job: Job) -> None:
+    """Let the worker of a running job die."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE durable_job SET lease_until = '2020-01-01'"
+            " WHERE id = %s AND status = 'RUNNING'",
+            [job.pk],
+        )
+    store.rescue(connection, current_keep())

@@ -15,11 +15,9 @@ from django_durable import (
     PermanentFailure,
     faults,
     step,
-    store,
     workflow,
 )
 from django_durable.models import DeadLetter, Job
-from django_durable.operations import current_keep
 from tests.contract.running import Runner
 from tests.workflows.driving import (
     AT_ONCE,
@@ -30,6 +28,7 @@ from tests.workflows.driving import (
     fresh,
     go,
     go_one,
+    lose,
 )
 
 pytestmark = pytest.mark.django_db
@@ -122,17 +121,6 @@ def made(end: str, **options: Any) -> Job:
         if fresh(job).status != "READY":
             break
     return fresh(job)
-
-
-def lose(job: Job) -> None:
-    """Let the worker of a running job die."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE durable_job SET lease_until = '2020-01-01'"
-            " WHERE id = %s AND status = 'RUNNING'",
-            [job.pk],
-        )
-    store.rescue(connection, current_keep())
 
 
 MILK, BREAD = ("receipt of milk", "milk", 2), ("receipt of bread", "bread", 0)
