@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from django_durable.fields import Undecodable
 from django_durable.jobtypes import Call, JobType, registry
 from django_durable.journal import Known
 from django_durable.models import Job, Step
-from django_durable.relay import Relay
+from django_durable.relay import Relay, Relayed
 from django_durable.store import Checkpoint, Claim, Written
 from django_durable.turns import Key, Turns
 from django_durable.waiting import results_of
@@ -64,6 +64,8 @@ class Rehearsal(JobContext):
 
     # What calls the plain functions of async code.
     relay: Relay
+    # Whether a plain function has come to an async verb.
+    needs_loop = False
 
     def __init__(self, claim: Claim, job_type: JobType, recorded: Sequence[Step]) -> None:
         super().__init__(claim, job_type, None)
@@ -129,21 +131,50 @@ class Rehearsal(JobContext):
     @asynccontextmanager
     async def _turn(self, kind: StepKind, *names: str) -> AsyncIterator[None]:
         """Wait until the named verbs are to be answered."""
+        self._see_to_loop()
         keys = [(kind.value, name) for name in names]
-        if await sync_to_async(self._reach_all)(kind, names):
+        is_answered, call = await sync_to_async(self._reach_all)(kind, names)
+        if is_answered:
             yield
             return
         missing = [key for key in keys if not _is_answer(self._reached[key])]
-        async with self.turns.take(_told((missing or keys)[0]), keys):
+        async with self._taken(call, _told((missing or keys)[0]), keys):
             yield
 
-    def _reach_all(self, kind: StepKind, names: Sequence[str]) -> bool:
+    @asynccontextmanager
+    async def _taken(
+        self, call: Relayed | None, text: str, keys: Sequence[Key] = ()
+    ) -> AsyncIterator[None]:
+        """Take a turn on a loop.
+
+        `call` is that of the thread where the coroutine calls plain functions. If it is under way
+        it waits for the coroutine, by `async_to_sync`, and stands aside.
+        """
+        if self.turns.is_beside:
+            # On a loop of its own, in another thread.
+            with self._turn_beside(text, *keys):
+                yield
+            return
+        async with AsyncExitStack() as turn:
+            async with self.relay.aside_below(call):
+                await turn.enter_async_context(self.turns.take(text, keys))
+            yield
+
+    def _see_to_loop(self) -> None:
+        """End, in a plain function, to begin anew where async verbs get their turns."""
+        if not self.turns.has_loop:
+            self.needs_loop = True
+            self._end("an async verb")
+
+    def _reach_all(self, kind: StepKind, names: Sequence[str]) -> tuple[bool, Relayed | None]:
         """Reach the named verbs; return whether they have answers that are not recorded."""
         for name in names:
             self._reached[kind.value, name] = self._reach(kind, name)
         recorded = self.journal.load()
         known = [self._reached[kind.value, name] for name in names]
-        return all(map(_is_answer, known)) and not any((kind.value, n) in recorded for n in names)
+        is_answered = all(map(_is_answer, known))
+        is_new = not any((kind.value, name) in recorded for name in names)
+        return is_answered and is_new, self.relay.call
 
     async def astep(self, name: str, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Return what is recorded when it is to be answered."""
@@ -204,9 +235,16 @@ class Rehearsal(JobContext):
 
     async def agather(self, jobs: Iterable[Job], return_exceptions: bool = False) -> list[Any]:
         """Return the results of ended jobs, or wait for the end of the rehearsal."""
+        self._see_to_loop()
         self.guard()
-        if not await sync_to_async(_have_ended)(wanted := list(jobs)):
-            async with self.turns.take(WAIT_FOR_JOBS):
+        wanted = list(jobs)
+
+        def look() -> tuple[bool, Relayed | None]:
+            return _have_ended(wanted), self.relay.call
+
+        have_ended, call = await sync_to_async(look)()
+        if not have_ended:
+            async with self._taken(call, WAIT_FOR_JOBS):
                 raise AssertionError("unreachable")
         answers: list[Any] = await sync_to_async(self.gather)(wanted, return_exceptions)
         return answers
@@ -295,9 +333,9 @@ def _check(job: Job, job_type: JobType) -> list[Finding]:
         return [finding("undecodable", "", "", "its arguments can't be decoded")]
     # The transaction is there before the context, which refuses verbs in what the function opens.
     with _read_only():
-        rehearsal = Rehearsal(_claim_of(job), job_type, recorded)
-        with store.connection().execute_wrapper(rehearsal.watch):
-            problem = _run(rehearsal, job)
+        rehearsal, problem = _rehearse(job, job_type, recorded, on_loop=job_type.is_async)
+        if rehearsal.needs_loop:
+            rehearsal, problem = _rehearse(job, job_type, recorded, on_loop=True)
     if rehearsal.refused_write:
         text = (
             "the function writes to the database outside a step, which a resumed run does again;"
@@ -358,11 +396,20 @@ def _is_after(step: Step, other: Step) -> bool:
     return bool(step.started_at >= other.finished_at)
 
 
-def _run(rehearsal: Rehearsal, job: Job) -> str | None:
+def _rehearse(
+    job: Job, job_type: JobType, recorded: Sequence[Step], *, on_loop: bool
+) -> tuple[Rehearsal, str | None]:
+    """Run the function, on an event loop or not; return what it came to, and what went wrong."""
+    rehearsal = Rehearsal(_claim_of(job), job_type, recorded)
+    with store.connection().execute_wrapper(rehearsal.watch):
+        return rehearsal, _run(rehearsal, job, on_loop=on_loop)
+
+
+def _run(rehearsal: Rehearsal, job: Job, *, on_loop: bool) -> str | None:
     """Run the function; return what went wrong beyond what its own history explains."""
     try:
         with rehearsal.running():
-            _call(rehearsal, job)
+            _call(rehearsal, job, on_loop=on_loop)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - users' code
@@ -376,11 +423,13 @@ def _run(rehearsal: Rehearsal, job: Job) -> str | None:
     return None
 
 
-def _call(rehearsal: Rehearsal, job: Job) -> None:
+def _call(rehearsal: Rehearsal, job: Job, *, on_loop: bool) -> None:
     function, args, kwargs = rehearsal.job_type.func, job.args, job.kwargs
     # Before anything asks for it on the event loop, where nobody may ask the database.
     rehearsal.journal.load()
-    if rehearsal.job_type.is_async:
+    if on_loop:
+        if not rehearsal.job_type.is_async:
+            function = sync_to_async(function)
         rehearsal.relay = Relay()
         try:
             async_to_sync(_acall, force_new_loop=True)(rehearsal, function, args, kwargs)

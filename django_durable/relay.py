@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
-from asgiref.sync import AsyncToSync, SyncToAsync, ThreadSensitiveContext
+from asgiref.sync import AsyncToSync, SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import connections
 
 # More than functions are ever under way: one that waits holds its thread.
@@ -62,6 +62,17 @@ class Others(ThreadPoolExecutor):
             self._at_work += work
 
 
+class Relayed:
+    """Be the call of one function in a thread of the relay."""
+
+    def __init__(self) -> None:
+        # What it is let go by, anew each time that it comes back.
+        self.go = threading.Event()
+        # For so many verbs it stands aside.
+        self.away = 0
+        self.is_over = False
+
+
 class Relay(ThreadPoolExecutor):
     """Call functions one at a time, in order, each in a thread of its own, until it stands aside.
 
@@ -76,53 +87,85 @@ class Relay(ThreadPoolExecutor):
         self._lock = threading.Lock()
         self._waiting: deque[threading.Event] = deque()
         self._running: threading.Event | None = None
-        # What the function of this thread was let go by.
+        # The call that this thread does.
         self._own = threading.local()
         self.others = Others()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Call a function when those before it have ended, or stand aside."""
-        go = self._queue()
+        call = Relayed()
+        self._queue(call.go)
         try:
-            future = super().submit(self._call, go, partial(fn, *args, **kwargs))
+            future = super().submit(self._call, call, partial(fn, *args, **kwargs))
         except BaseException:
-            self._let_go(go)
+            self._let_go(call.go)
             raise
-        future.add_done_callback(lambda future: self._let_go(go) if future.cancelled() else None)
+        future.add_done_callback(lambda done: self._let_go(call.go) if done.cancelled() else None)
         return future
 
-    def _call(self, go: threading.Event, call: Callable[[], Any]) -> Any:
-        go.wait()
-        self._own.go = go
+    def _call(self, call: Relayed, function: Callable[[], Any]) -> Any:
+        call.go.wait()
+        self._own.call = call
         try:
             for db in self._shared:
                 connections[db.alias] = db
-            return call()
+            return function()
         finally:
-            go, self._own.go = self._own.go, None
-            self._let_go(go)
+            self._own.call = None
+            call.is_over = True
+            self._let_go(call.go)
+
+    @property
+    def call(self) -> Relayed | None:
+        """Return the call that this thread does, if it is one of the relay's."""
+        found: Relayed | None = getattr(self._own, "call", None)
+        return found
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Let others be called while the caller waits."""
-        go = getattr(self._own, "go", None)
-        if go is None:
+        call = self.call
+        if call is None:
             with self.others.aside():
                 yield
             return
-        self._let_go(go)
+        self._leave(call)
         try:
             yield
         finally:
-            self._own.go = go = self._queue()
-            go.wait()
+            self._come_back(call)
 
-    def _queue(self) -> threading.Event:
-        go = threading.Event()
+    @asynccontextmanager
+    async def aside_below(self, call: Relayed | None) -> AsyncIterator[None]:
+        """Let others be called while a coroutine waits, if a call waits for that one itself."""
+        if call is None or call.is_over:
+            yield
+            return
+        self._leave(call)
+        try:
+            yield
+        finally:
+            # In its own thread, which waits for what the coroutine has to do there.
+            await sync_to_async(self._come_back)(call)
+
+    def _leave(self, call: Relayed) -> None:
+        with self._lock:
+            call.away += 1
+        self._let_go(call.go)
+
+    def _come_back(self, call: Relayed) -> None:
+        with self._lock:
+            call.away -= 1
+            if call.away:
+                return
+            call.go = threading.Event()
+        self._queue(call.go)
+        call.go.wait()
+
+    def _queue(self, go: threading.Event) -> None:
         with self._lock:
             self._waiting.append(go)
             self._go_on()
-        return go
 
     def _let_go(self, go: threading.Event) -> None:
         with self._lock:

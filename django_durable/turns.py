@@ -51,6 +51,8 @@ class Turns:
         self._skipped = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
+        # What waits for the thread behind all that did before.
+        self._behind: asyncio.Future[None] | None = None
         self._is_over = False
         self._are_at_work: Callable[[], bool] = lambda: False
 
@@ -58,6 +60,11 @@ class Turns:
     def is_beside(self) -> bool:
         """Tell whether the caller is a thread beside that of the event loop; for all threads."""
         return self._loop is not None and threading.get_ident() != self._thread
+
+    @property
+    def has_loop(self) -> bool:
+        """Tell whether there is an event loop on which turns are given."""
+        return self._loop is not None
 
     @contextmanager
     def take_beside(
@@ -136,6 +143,8 @@ class Turns:
     async def end(self) -> None:
         """Cancel what is left of the run; what comes of that nobody wants to know."""
         self._is_over = True
+        if self._behind is not None:
+            self._behind.cancel()
         left = {task for task in self._tasks if not task.done()}
         for task in left:
             task.cancel()
@@ -185,8 +194,7 @@ class Turns:
     async def _waits_for_more(self, main: asyncio.Task[Any], jumps: Iterable[int]) -> bool:
         """Give the run time to come to another verb; return whether it did, or has ended."""
         self._news.clear()
-        # Behind what waits for the thread, such as a query.
-        await sync_to_async(_do_nothing)()
+        await self._let_thread_work()
         for _ in range(MOST_WAITS):
             may_come = self._are_at_work()
             await self._wait(main, PATIENCE)
@@ -197,9 +205,20 @@ class Turns:
                 break
             self._skipped += jump
             await self._settle()
-            await sync_to_async(_do_nothing)()
+            await self._let_thread_work()
             await self._settle()
         return self._news.is_set() or main.done()
+
+    async def _let_thread_work(self) -> None:
+        """Wait for what waits for the thread, such as a query.
+
+        But not for ever: what is there may wait for the loop itself, by `async_to_sync`.
+        """
+        patience = PATIENCE
+        if self._behind is None or self._behind.done():
+            patience *= MOST_WAITS
+            self._behind = asyncio.ensure_future(sync_to_async(_do_nothing)())
+        await asyncio.wait({self._behind}, timeout=patience)
 
     async def _wait(self, main: asyncio.Task[Any], seconds: float | None = None) -> bool:
         news = asyncio.ensure_future(self._news.wait())

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
+from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import Group
 from django.db import connections
 
@@ -285,7 +285,96 @@ async def plain_left_behind(context: JobContext) -> None:
     await context.asleep("night", HOUR)
 
 
+async def async_in_plain(context: JobContext) -> None:
+    """Come to async verbs from plain functions, one after the other and side by side."""
+
+    def first() -> None:
+        async_to_sync(context.astep)("a", slow, "a")
+        context.step("b", shrink, "b")
+        async_to_sync(context.astart)("kid", other)
+
+    async def both() -> None:
+        await asyncio.gather(context.astep("c", slow, "c", 0.1), context.astep("d", slow, "d"))
+        await sync_to_async(context.step)("e", shrink, "e")
+
+    await asyncio.gather(sync_to_async(first)(), context.anow("when"))
+    await asyncio.gather(sync_to_async(async_to_sync(both))(), context.anow("moment"))
+    await sync_to_async(async_to_sync(context.asleep))("night", HOUR)
+
+
+async def async_on_a_loop_of_its_own(context: JobContext) -> None:
+    """Come to async verbs in another thread, which has no loop above it."""
+    db = await sync_to_async(lambda: connections["default"])()
+
+    def plain() -> None:
+        # That of the test, where all is.
+        connections["default"] = db
+        async_to_sync(context.astep)("b", slow, "b")
+
+    db.inc_thread_sharing()
+    await context.astep("a", slow, "a")
+    await asyncio.to_thread(plain)
+    db.dec_thread_sharing()
+    await context.asleep("night", HOUR)
+
+
+async def async_in_plain_at_first_in_vain(context: JobContext) -> None:
+    """Have an async step that a plain function waits for succeed after what came later."""
+
+    def fails_once() -> None:
+        if context.attempt == 1:
+            raise ConnectionError
+
+    def plain() -> None:
+        async_to_sync(context.astep)("c", fails_once)
+
+    async def branch() -> None:
+        await context.astep("a", slow, "a")
+        await sync_to_async(Group.objects.count)()
+        await context.astep("b", slow, "b")
+
+    failed, _none = await asyncio.gather(sync_to_async(plain)(), branch(), return_exceptions=True)
+    if failed is not None:
+        raise failed
+    await context.asleep("night", HOUR)
+
+
+async def waits_for_jobs_in_plain(context: JobContext) -> None:
+    """Wait for a child from a plain function, beside a step."""
+    child = await context.astart("kid", other)
+    await sync_to_async(context.step)("a", shrink, "a")
+    await sync_to_async(async_to_sync(context.agather))([child])
+    await context.asleep("night", HOUR)
+
+
+async def pauses_in_plain(context: JobContext) -> None:
+    """Wait for no verb from a plain function, but on the loop."""
+    if context.journal.is_replaying():
+        await sync_to_async(async_to_sync(asyncio.sleep))(3600)
+    await context.astep("a", slow, "a")
+    await context.asleep("night", HOUR)
+
+
+def plain_with_async(context: JobContext) -> None:
+    """Come to async verbs from a plain workflow."""
+
+    async def both() -> None:
+        await asyncio.gather(context.astep("b", slow, "b", 0.1), context.astep("c", slow, "c"))
+
+    context.step("a", shrink, "a")
+    async_to_sync(both)()
+    child = async_to_sync(context.astart)("kid", other)
+    async_to_sync(context.agather)([child])
+    context.sleep("night", HOUR)
+
+
 UNCHANGED = [
+    async_in_plain,
+    async_on_a_loop_of_its_own,
+    async_in_plain_at_first_in_vain,
+    waits_for_jobs_in_plain,
+    pauses_in_plain,
+    plain_with_async,
     plain_beside_a_child,
     plain_beside_a_clock,
     plain_at_first_in_vain,
@@ -410,6 +499,28 @@ def test_a_plain_step_that_is_gone_is_found() -> None:
     stored(plain_in_order)
     deploy(new)
     assert found() == [("not_reached", "b")]
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_an_async_step_in_plain_code_that_is_gone_is_found(*, is_plain: bool) -> None:
+    def old(context: JobContext) -> None:
+        async_to_sync(context.astep)("a", slow, "a")
+        async_to_sync(context.astep)("b", slow, "b")
+        async_to_sync(context.asleep)("night", HOUR)
+
+    def new(context: JobContext) -> None:
+        async_to_sync(context.astep)("renamed", slow, "a")
+        async_to_sync(context.astep)("b", slow, "b")
+
+    def made_async(plain: Callable[..., Any]) -> Callable[..., Any]:
+        async def flow(context: JobContext) -> None:
+            await sync_to_async(plain)(context)
+
+        return plain if is_plain else flow
+
+    stored(made_async(old), other)
+    deploy(made_async(new))
+    assert found() == [("not_reached", "a"), ("not_reached", "b")]
 
 
 def test_a_write_in_a_thread_beside_verbs_is_found() -> None:
