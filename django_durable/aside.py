@@ -47,12 +47,10 @@ class _Question:
 
 def _as_exception(error: BaseException) -> Exception:
     """Return what can be raised where others' work goes on, with its text, which is users' too."""
-    text = ErrorText.from_exception(error)
+    text = ErrorText.told_of(error)
     if not isinstance(error, Exception):
-        error = RuntimeError(f"{text.error_class}: {text.message}")
-        text = ErrorText.from_exception(error)
-    with suppress(Exception):
-        error.durable_text = text  # type: ignore[attr-defined]
+        return RuntimeError(f"{text.error_class}: {text.message}")
+    text.keep(error)
     return error
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 import traceback as tracebacks
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import django.db
+import psycopg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,9 +26,21 @@ MAX_GROUP_DEPTH = 3
 MAX_FRAMES = 400
 
 _BAD = re.compile("[\x00\ud800-\udfff]")
+_KEPT = "durable_text"
+_DATABASE = (django.db.Error, psycopg.Error)
 _OWN_FOLDER = str(Path(__file__).parent) + "/"
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
+
+
+class _Style(NamedTuple):
+    """Say whether a text begins with the package's own frames, and shows all that databases say."""
+
+    own_frames: bool = False
+    details: bool = True
+
+
+_STORED = _Style()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +66,29 @@ class ErrorText:
     @classmethod
     def from_exception(cls, error: BaseException) -> ErrorText:
         """Return the texts of the exception and its causes; never fail, whatever it does."""
+        return cls.of(class_path(type(error)), _message(error, _STORED), _traceback(error, _STORED))
+
+    @classmethod
+    def told_of(cls, error: BaseException) -> ErrorText:
+        """Return the texts that a log may show; never fail.
+
+        The traceback has all frames, and of what a database says the first line: arguments are
+        below that. Texts that were kept are returned as they are.
+        """
         try:
-            traceback = "".join(_report(error, 0))
-        except BaseException as problem:  # noqa: BLE001 - the error itself must get through
-            traceback = f"[the traceback can't be shown: {type(problem).__name__}]"
-        return cls.of(class_path(type(error)), _message(error), traceback)
+            # Whatever users' classes make of attributes.
+            kept = object.__getattribute__(error, _KEPT)
+        except Exception:  # noqa: BLE001 - users' code
+            kept = None
+        if isinstance(kept, cls):
+            return kept
+        style = _Style(own_frames=True, details=False)
+        return cls.of(class_path(type(error)), _message(error, style), _traceback(error, style))
+
+    def keep(self, error: BaseException) -> None:
+        """Be what is told of the error from now on: to ask it may take time."""
+        with suppress(Exception):
+            BaseException.__setattr__(error, _KEPT, self)
 
 
 def storable(text: str, limit: int, tail: int = 0) -> str:
@@ -79,14 +113,22 @@ def class_path(kind: type) -> str:
     return name if own else f"{module}.{name}"
 
 
-def _message(error: BaseException) -> str:
+def _message(error: BaseException, style: _Style) -> str:
     try:
-        return str.__str__(str(error))
+        text = str.__str__(str(error))
     except BaseException as problem:  # noqa: BLE001 - users' code, which may raise anything
         return f"[no message: its __str__ raised {type(problem).__name__}]"
+    return text if style.details or not isinstance(error, _DATABASE) else text.split("\n")[0]
 
 
-def _report(error: BaseException, depth: int) -> Iterator[str]:
+def _traceback(error: BaseException, style: _Style) -> str:
+    try:
+        return "".join(_report(error, 0, style))
+    except BaseException as problem:  # noqa: BLE001 - the error itself must get through
+        return f"[the traceback can't be shown: {type(problem).__name__}]"
+
+
+def _report(error: BaseException, depth: int, style: _Style) -> Iterator[str]:
     """Yield what Python prints of an exception, within bounds and with no call but str().
 
     `traceback.TracebackException` walks a chain of any length and looks into frames for its
@@ -98,12 +140,12 @@ def _report(error: BaseException, depth: int) -> Iterator[str]:
     for link, then in reversed(chain):
         if link.__traceback__ is not None:
             yield "Traceback (most recent call last):\n"
-            yield from _stack(link.__traceback__)
-        message = storable(_message(link), MAX_MESSAGE)
+            yield from _stack(link.__traceback__, style)
+        message = storable(_message(link, style), MAX_MESSAGE)
         yield f"{class_path(type(link))}: {message}".removesuffix(": ") + "\n"
         yield from (f"{note}\n" for note in _notes(link))
         if isinstance(link, BaseExceptionGroup):
-            yield from _members(link, depth + 1)
+            yield from _members(link, depth + 1, style)
         if then:
             yield f"\n{then}\n\n"
 
@@ -127,10 +169,13 @@ def _chain(error: BaseException) -> tuple[list[tuple[BaseException, str]], bool]
     return chain, False
 
 
-def _stack(traceback: TracebackType) -> Iterator[str]:
-    """Yield the frames from the first that is not the package's own."""
+def _stack(traceback: TracebackType, style: _Style) -> Iterator[str]:
+    """Yield the frames, or those from the first that is not the package's own."""
     frames = list(tracebacks.walk_tb(traceback))
-    own = (frame.f_code.co_filename.startswith(_OWN_FOLDER) for frame, _ in frames)
+    own = (
+        not style.own_frames and frame.f_code.co_filename.startswith(_OWN_FOLDER)
+        for frame, _ in frames
+    )
     first = next((place for place, is_own in enumerate(own) if not is_own), 0)
     frames = frames[first:]
     if len(frames) <= MAX_FRAMES:
@@ -148,14 +193,14 @@ def _notes(error: BaseException) -> list[str]:
     return [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
 
 
-def _members(group: BaseExceptionGroup[BaseException], depth: int) -> Iterator[str]:
+def _members(group: BaseExceptionGroup[BaseException], depth: int, style: _Style) -> Iterator[str]:
     members = group.exceptions
     if depth > MAX_GROUP_DEPTH:
         yield f"  [{len(members)} exceptions, nested too deep to show]\n"
         return
     for number, member in enumerate(members[:MAX_MEMBERS], start=1):
         yield f"  +- {number} of {len(members)}\n"
-        text = "".join(_report(member, depth))
+        text = "".join(_report(member, depth, style))
         yield "".join(f"  | {line}\n" for line in text.splitlines())
     if len(members) > MAX_MEMBERS:
         yield f"  +- {len(members) - MAX_MEMBERS} more left out\n"

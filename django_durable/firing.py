@@ -7,7 +7,6 @@ worker that dies half way has done nothing, and another one does it.
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections import deque
@@ -26,13 +25,14 @@ from django_durable import notifications, schedules, store, ticks
 from django_durable.choices import Overlap
 from django_durable.conf import conf
 from django_durable.enqueueing import as_job, send_enqueued
+from django_durable.errorlog import get_logger
 from django_durable.fields import can_be_read
 from django_durable.jobtypes import registry
 from django_durable.models import Job, Schedule
 from django_durable.querysets import ClockNow
 from django_durable.schedules import NO_WORKER, NOT_DECLARED, NOT_WRITTEN
 
-logger = logging.getLogger("django_durable.schedules")
+logger = get_logger("django_durable.schedules")
 
 Tell = Callable[[Sequence[Job]], None]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_durable import signals
 from django_durable.durations import format_duration
+from django_durable.errorlog import get_logger
 
 if TYPE_CHECKING:
     from django_durable.models import Job
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from django_durable.store import Claim
     from django_durable.worker.options import WorkerOptions
 
-logger = logging.getLogger("django_durable.jobs")
+logger = get_logger("django_durable.jobs")
 
 
 def _extra(job: Job, attempt: int | None = None) -> dict[str, Any]:
@@ -135,7 +136,7 @@ class JsonFormatter(logging.Formatter):
         }
         line.update({name: getattr(record, name) for name in self.FIELDS if hasattr(record, name)})
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+            line["traceback"] = record.exc_text or self.formatException(record.exc_info)
         return json.dumps(line, default=str, ensure_ascii=False)
 
 

@@ -20,6 +20,7 @@ from django.db import InternalError, transaction
 from django_durable import births, payloads, store
 from django_durable.choices import FINISHED, JobStatus, StepKind, StepStatus
 from django_durable.context import JobContext
+from django_durable.errortext import ErrorText
 from django_durable.exceptions import StopRun
 from django_durable.fields import Undecodable
 from django_durable.jobtypes import Call, JobType, registry
@@ -419,7 +420,7 @@ def _run(rehearsal: Rehearsal, job: Job, *, on_loop: bool) -> str | None:
         # A history that ended in an error ends in it again; one that broke off elsewhere did not.
         if job.status in (JobStatus.DEAD, JobStatus.CANCELLED):
             return None
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {ErrorText.told_of(error).message}"
     return None
 
 

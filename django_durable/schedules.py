@@ -382,10 +382,8 @@ def why_broken(error: BaseException, db: BaseDatabaseWrapper) -> str:
     """
     if isinstance(error, Error) and not store.is_usable(db):
         raise error
-    text = getattr(error, "durable_text", None) or ErrorText.from_exception(error)
-    # Below its first line a database shows arguments.
-    message = text.message.split("\n")[0] if isinstance(error, Error) else text.message
-    return f"{text.error_class}: {message}"
+    text = ErrorText.told_of(error)
+    return f"{text.error_class}: {text.message}"
 
 
 def class_in(broken: str) -> str:

@@ -6,11 +6,12 @@ receivers go by `job.id`.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.dispatch import Signal
+
+from django_durable.errorlog import get_logger
 
 if TYPE_CHECKING:
     from django_durable.models import Job, Step
@@ -27,7 +28,7 @@ job_parked = Signal()  # job, attempt
 lease_lost = Signal()  # job, attempt
 step_recorded = Signal()  # job, step; once its status is final
 
-logger = logging.getLogger("django_durable")
+logger = get_logger("django_durable")
 
 
 def send(signal: Signal, **named: Any) -> None:

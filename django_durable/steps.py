@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from django_durable import faults, payloads, store
 from django_durable.choices import StepKind, StepStatus
 from django_durable.conf import conf
 from django_durable.copies import ending_copies
+from django_durable.errorlog import get_logger
 from django_durable.errortext import ErrorText
 from django_durable.exceptions import (
     CancelJob,
@@ -37,7 +37,7 @@ from django_durable.underway import AT_ONCE, Rank
 if TYPE_CHECKING:
     from django_durable.context import JobContext
 
-logger = logging.getLogger("django_durable.worker")
+logger = get_logger("django_durable.worker")
 
 DEADLOCKS = ("40001", "40P01")
 MOST_RERUNS = 5

@@ -9,7 +9,6 @@ lock; what still gets no answer is cut, and the loop connects anew as after any 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import socket
 import threading
@@ -19,7 +18,9 @@ from typing import Any
 
 import psycopg
 
-logger = logging.getLogger("django_durable.worker")
+from django_durable.errorlog import get_logger
+
+logger = get_logger("django_durable.worker")
 
 # How long a cancelled statement may take to say so.
 CUT_AFTER = 2.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import select
 import sys
 import threading
@@ -12,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from django_durable import execution
+from django_durable.errorlog import get_logger
 from django_durable.jobtypes import registry
 from django_durable.outcomes import Abandoned, GivenBack, Outcome, Rejected
 from django_durable.worker import answers
@@ -27,7 +27,7 @@ from django_durable.worker.reloading import Imports
 from django_durable.worker.running import LoopRunner, ThreadRunner
 from django_durable.worker.runs import Run, Runs
 
-logger = logging.getLogger("django_durable.worker")
+logger = get_logger("django_durable.worker")
 
 TICK = 0.25
 # How long a run may take to obey an interruption before its slot is given to another child.

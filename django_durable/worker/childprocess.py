@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import socket
 import subprocess
@@ -12,13 +11,14 @@ import time
 from contextlib import ExitStack
 from uuid import uuid4
 
+from django_durable.errorlog import get_logger
 from django_durable.store import Right
 from django_durable.worker.channel import Channel
 from django_durable.worker.claimtable import ClaimTable, Entry
 from django_durable.worker.options import WorkerOptions
 from django_durable.worker.processtree import kill_tree
 
-logger = logging.getLogger("django_durable.worker")
+logger = get_logger("django_durable.worker")
 
 # A child that dies again and again right after its start is started less and less often. One that
 # got as far as to run jobs most likely died of one of them: the others must not wait for long.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 
 from django.db import connections, reset_queries
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-logger = logging.getLogger("django_durable.worker")
+from django_durable.errorlog import get_logger
+
+logger = get_logger("django_durable.worker")
 
 
 def clean() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -12,9 +11,10 @@ from contextlib import suppress
 from django.db import reset_queries
 
 from django_durable import store
+from django_durable.errorlog import get_logger
 from django_durable.worker import answers, connections
 
-logger = logging.getLogger("django_durable.worker")
+logger = get_logger("django_durable.worker")
 
 FIRST_RETRY = 0.1
 LONGEST_RETRY = 2.0

@@ -386,8 +386,9 @@ class Recorder:
 
     def _write_unstorable(self, run: Run, outcome: Outcome, error: Exception) -> None:
         """Record a result or error that the database refuses as a death that says so."""
-        logger.error("The end of %s can't be stored: %s", run.right[0], error)
-        text = ErrorText.of(type(error).__name__, f"the outcome can't be stored: {error}")
+        told = ErrorText.told_of(error).message
+        logger.error("The end of %s can't be stored: %s", run.right[0], told)
+        text = ErrorText.of(type(error).__name__, f"the outcome can't be stored: {told}")
         failure = Failure(run.right, text, retryable=False, reason=DeathReason.UNSTORABLE)
         if isinstance(outcome, Success | Failure | Rejected):
             self._write_failure(run, failure)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import select
 import signal
 import socket
@@ -13,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
+from django_durable.errorlog import get_logger
 from django_durable.store import Right, WorkerCard
 from django_durable.worker import answers
 from django_durable.worker.childprocess import ChildProcess, Place
@@ -22,7 +22,7 @@ from django_durable.worker.processtree import ending_of
 from django_durable.worker.reloading import Watcher
 from django_durable.worker.renewer import Renewer
 
-logger = logging.getLogger("django_durable.worker")
+logger = get_logger("django_durable.worker")
 
 TICK = 0.25
 # A child records the timeouts of its runs by itself; one that has not by then can't.
