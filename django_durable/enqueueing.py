@@ -151,6 +151,11 @@ def telling(tell: Callable[[Sequence[Job]], None]) -> Iterator[None]:
         _telling.reset(token)
 
 
+def tell_enqueued(jobs: Sequence[Job]) -> None:
+    """Let whoever sends `job_enqueued` at present send it, for jobs that are committed."""
+    _telling.get()(jobs)
+
+
 def send_enqueued(jobs: Sequence[Job]) -> None:
     """Send `job_enqueued` for jobs that are committed."""
     for job in jobs:

@@ -24,7 +24,7 @@ from django.db.models import Exists, F, OuterRef
 from django_durable import notifications, schedules, store, ticks
 from django_durable.choices import Overlap
 from django_durable.conf import conf
-from django_durable.enqueueing import as_job, send_enqueued
+from django_durable.enqueueing import as_job, tell_enqueued
 from django_durable.errorlog import get_logger
 from django_durable.fields import can_be_read
 from django_durable.jobtypes import registry
@@ -33,8 +33,6 @@ from django_durable.querysets import ClockNow
 from django_durable.schedules import NO_WORKER, NOT_DECLARED, NOT_WRITTEN
 
 logger = get_logger("django_durable.schedules")
-
-Tell = Callable[[Sequence[Job]], None]
 
 # How many schedules one transaction takes.
 BATCH = 100
@@ -189,29 +187,26 @@ def mark_unknown() -> None:
     store.mark_unknown_schedules(store.connection(), NO_WORKER, conf.lease)
 
 
-def run_due(
-    names: Sequence[str], tell: Tell = send_enqueued, ahead: timedelta = AHEAD
-) -> float | None:
+def run_due(names: Sequence[str], ahead: timedelta = AHEAD) -> float | None:
     """Fire what is due of the schedules of these job types, up to one batch.
 
-    `tell` sends `job_enqueued` of the new jobs, once they are committed; `ahead` is how long it may
-    be until the next look. Return in how many seconds the next one falls due: 0 if there may be
-    more already, None if there is none or others hold what is due.
+    `ahead` is how long it may be until the next look. Return in how many seconds the next one falls
+    due: 0 if there may be more already, None if there is none or others hold what is due.
     """
     db = store.connection()
     look = store.look_at_schedules(db, names, ahead)
     mended = look.wrong and store.mend_schedules(db, names, NO_WORKER)
     planned = _plan_edited(names) if look.edited else 0
     if mended or look.edited or (look.due_in is not None and look.due_in <= 0):
-        return 0 if _fire_all(names, tell) or planned or mended else None
+        return 0 if _fire_all(names) or planned or mended else None
     return look.due_in
 
 
-def _fire_all(names: Sequence[str], tell: Tell) -> int:
+def _fire_all(names: Sequence[str]) -> int:
     """Fire first what no users' code has to be asked for, so that none of it is waited for."""
     asked = [name for name in names if _asks(name)]
     others = [name for name in names if name not in asked]
-    return sum(fire(some, tell) for some in (others, asked) if some)
+    return sum(fire(some) for some in (others, asked) if some)
 
 
 def _asks(name: str) -> bool:
@@ -247,7 +242,7 @@ class Verdict(NamedTuple):
     due: ticks.Due
 
 
-def fire(names: Sequence[str], tell: Tell = send_enqueued, limit: int = BATCH) -> int:
+def fire(names: Sequence[str], limit: int = BATCH) -> int:
     """Fire up to `limit` due schedules in one transaction; return how many were found.
 
     A look is over in a moment, however much there is to make up for, and makes one job at least:
@@ -260,7 +255,7 @@ def fire(names: Sequence[str], tell: Tell = send_enqueued, limit: int = BATCH) -
         made = _fire_locked(db, _shares(locked)) if locked else []
     queues = sorted({job.queue_name for job in made})
     notifications.notify(store.connection(), notifications.READY, queues)
-    tell(made)
+    tell_enqueued(made)
     return len(locked)
 
 

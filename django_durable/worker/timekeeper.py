@@ -68,4 +68,4 @@ class Timekeeper:
             firing.mark_unknown()
             self._mark_at = now + MARK_EVERY
         ahead = timedelta(seconds=self._poll_interval)
-        return firing.run_due(self._names, self._announcer.enqueued, ahead)
+        return firing.run_due(self._names, ahead)
