@@ -19,10 +19,11 @@ from django_durable.errortext import ErrorText
 
 # In seconds.
 LIMIT = 2.0
-# How many questions may be without an answer at once, of one kind and in all; but what has answered
-# before is asked all the same.
+# How many questions may be without an answer at once, of one kind and of all; what has answered
+# before is asked all the same, up to the last bound, since each may have a connection.
 MOST_OF_KIND = 4
 MOST = 8
+MOST_IN_ALL = 16
 MOST_KNOWN = 20_000
 
 
@@ -108,8 +109,9 @@ class Aside:
         if (what, which) in self._hanging:
             raise TimeoutError(f"{what} has not answered yet")
         alike = sum(kind == what for kind, _which in self._hanging)
-        if (what, which) not in self._known and (
-            alike >= MOST_OF_KIND or len(self._hanging) >= MOST
+        is_new = (what, which) not in self._known
+        if (is_new and (alike >= MOST_OF_KIND or len(self._hanging) >= MOST)) or (
+            len(self._hanging) >= MOST_IN_ALL
         ):
             raise TimeoutError(
                 f"{what} is not asked, since {len(self._hanging)} others have not answered yet"

@@ -93,6 +93,40 @@ def test_so_many_hang_at_once_and_no_more(gate: threading.Event) -> None:
             assert aside.ask(kind, "known", lambda: "answer") == "answer"
 
 
+def sessions() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+        return int(cursor.fetchone()[0])
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.django_db(transaction=True)
+def test_so_many_have_a_connection_whatever_has_answered_before(gate: threading.Event) -> None:
+    """One database that is away may stop each key that was quick until then."""
+
+    def hang() -> None:
+        Group.objects.count()
+        gate.wait()
+
+    before = sessions()
+    with Aside().asking():
+        for number in range(2 * aside.MOST_IN_ALL):
+            assert aside.ask("it", number, Group.objects.count) == 0
+        for number in range(aside.MOST_IN_ALL):
+            with pytest.raises(TimeoutError, match="within"):
+                aside.ask("it", number, hang)
+        for number in range(aside.MOST_IN_ALL, 2 * aside.MOST_IN_ALL):
+            with pytest.raises(TimeoutError, match="it is not asked, since 16 others"):
+                aside.ask("it", number, hang)
+        assert sessions() - before == aside.MOST_IN_ALL
+        gate.set()
+        end = time.monotonic() + 10
+        while sessions() > before:
+            assert time.monotonic() < end
+            threading.Event().wait(0.02)
+        assert aside.ask("it", 0, Group.objects.count) == 0
+
+
 def _leave_transaction() -> None:
     transaction.atomic().__enter__()
     Group.objects.count()
@@ -112,13 +146,6 @@ def _leave_dead() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("leave", [_leave_transaction, _leave_failed, _leave_dead])
 def test_what_is_left_behind_meets_nobody(leave: Callable[[], None]) -> None:
-    def sessions() -> int:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            )
-            return int(cursor.fetchone()[0])
-
     with Aside().asking():
         before = sessions()
         for _ in range(3):
