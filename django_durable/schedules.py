@@ -407,7 +407,8 @@ def _planned(row: Schedule, rule: ticks.Rule, now: datetime) -> datetime | None:
         just_before = following - timedelta(microseconds=1)
         if rule.times(anchor).next_after(just_before) == following:
             return following
-    latest = max(now, last_tick or now)
+    # A jitter has its tick judged before it comes, and none is judged twice.
+    latest = now if last_tick is None else max(now, last_tick + timedelta(microseconds=1))
     if rule.every is not None and rule.starts_at is None and last_tick is not None:
         return ticks.moved_on(rule, last_tick, latest)
     return ticks.first_tick(rule, latest)

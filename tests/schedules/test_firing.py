@@ -1103,3 +1103,31 @@ def test_one_with_jitter_is_looked_forward_to_as_much_earlier(work: JobType, at:
     assert firing.run_due(registry.names(), ahead=HOUR) == pytest.approx(1200, abs=5)
     at(2026, 5, 5, 11, 49, 30)
     assert firing.run_due(registry.names(), ahead=MINUTE) == pytest.approx(30, abs=5)
+
+
+@pytest.mark.parametrize("rule", [{"every": HOUR}, {"cron": "@hourly"}])
+@pytest.mark.parametrize("overlap", ["allow", "skip"])
+def test_the_last_tick_is_judged_once_that_a_jitter_has_made_early(
+    work: JobType, at: At, rule: dict[str, Any], overlap: str
+) -> None:
+    at(2026, 5, 4, 12, 10)
+    row = work.schedule(
+        "row", **rule, overlap=overlap, jitter=50 * MINUTE, starts_at=moment(13), until=moment(13)
+    )
+    at(2026, 5, 4, 12, 20)
+    answers = [firing.run_due(registry.names()) for _ in range(4)]
+    assert nominal(row) == ["04 13:00:00"]
+    assert answers[2:] == [None, None]
+    row = reread(row)
+    assert (row.next_run_at, row.skipped, row.preview()) == (None, 0, [])
+
+
+def test_an_edit_judges_no_tick_again_that_a_jitter_has_made_early(work: JobType, at: At) -> None:
+    at(2026, 5, 4, 12, 10)
+    row = work.schedule("row", every=HOUR, jitter=50 * MINUTE, starts_at=moment(13), overlap="skip")
+    at(2026, 5, 4, 12, 20)
+    look()
+    row = reread(row)
+    row.kwargs = {"tenant": 7}
+    row.save()
+    assert (look(), reread(row).skipped, reread(row).next_run_at) == (0, 0, moment(14))
