@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from django.db import DatabaseError, Error, OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import Exists, F, OuterRef
+from django.db.models import Exists, F, OuterRef, QuerySet
 
 from django_durable import notifications, schedules, store, ticks
 from django_durable.choices import Overlap
@@ -122,16 +122,20 @@ def _plan_broken(pk: int, _rows: Sequence[Schedule]) -> None:
 
 
 def _stop(pk: int, _rows: Sequence[Schedule]) -> None:
-    Schedule.objects.filter(pk=pk).update(declared=False, broken=NOT_DECLARED, retry_at=None)
+    """Stop what is declared no more, unless that has become the schedule of a call meanwhile."""
+    _mark_undeclared(Schedule.objects.filter(pk=pk, declared=True))
+
+
+def _mark_undeclared(rows: QuerySet[Schedule]) -> None:
+    rows.update(declared=False, broken=NOT_DECLARED, retry_at=None)
 
 
 def _declare(declaration: schedules.Declaration, rows: Sequence[Schedule]) -> None:
     """Write a declaration that has changed, or show that the database refuses it."""
     text = declaration.text()
     found = declaration.choose(rows)
-    for other in found[1:]:
-        # Written by a worker that still runs older code; this one would fire it too.
-        _stop(other.pk, rows)
+    # Written by a worker that still runs older code; this one would fire it too.
+    _mark_undeclared(Schedule.objects.filter(pk__in=[other.pk for other in found[1:]]))
     if found and found[0].declared and found[0].declaration == text:
         return
     try:

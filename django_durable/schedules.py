@@ -234,8 +234,12 @@ def upsert(job_type: JobType, name: str, *, enabled: bool | None = None, **rule:
     if not isinstance(enabled, bool | None):
         raise ValueError(f"enabled is True, False or None, not {enabled!r:.50}")
     declaration = _declared(job_type, name, rule, "enabled")
+    more: dict[str, Any] = {}
+    if not any(each.is_named(job_type.name, name) for each in job_type.schedules):
+        # Or the next worker would stop a schedule that the code has declared before.
+        more["declared"] = False
     with store.transaction():
-        row, created = write(declaration, enabled=enabled is not False)
+        row, created = write(declaration, more, enabled=enabled is not False)
         if not created and enabled is not None:
             switch(row, on=enabled)
     return row

@@ -471,3 +471,31 @@ def test_moments_in_other_zones_are_the_moments_that_they_are(work: JobType, at:
     at(2026, 5, 4, 13, 0, 1)
     look()
     assert nominal(row) == ["04 13:00:00"]
+
+
+@pytest.mark.django_db
+def test_a_schedule_that_moves_from_the_code_to_a_call_goes_on(work: JobType) -> None:
+    schedule(name="kept", every=HOUR)(work)
+    schedule(name="moved", every=HOUR)(work)
+    firing.reconcile(registry.names())
+    del work.schedules[1]
+    # As the new code does before its workers start.
+    for name in ("kept", "moved"):
+        work.schedule(name, every=HOUR)
+
+    firing.reconcile(registry.names())
+
+    assert rows() == [("scheduled.work", "kept", True, ""), ("scheduled.work", "moved", False, "")]
+
+
+@pytest.mark.django_db
+def test_a_worker_stops_late_only_what_is_still_undeclared(work: JobType) -> None:
+    schedule(name="moved", every=HOUR)(work)
+    firing.reconcile(registry.names())
+    work.schedules.clear()
+    duties = list(firing._duties(registry.names(), list(Schedule.objects.all())))
+    work.schedule("moved", every=HOUR)
+
+    firing.reconcile(registry.names(), duties)
+
+    assert rows() == [("scheduled.work", "moved", False, "")]
