@@ -288,12 +288,11 @@ def _fire_locked(db: BaseDatabaseWrapper, shares: Mapping[int, int]) -> list[Job
             return _fire_together(db, shares)
     except Error as error:
         # Raises it if the database is away: no schedule is to blame for that.
-        why = schedules.why_broken(error, db)
+        schedules.why_broken(error, db)
         if len(shares) > 1:
             return _fire_one_by_one(db, shares)
         (pk,) = shares
-        logger.exception("The schedule %s cannot fire", pk)
-        store.break_schedule(db, pk, why, schedules.RETRY)
+        _break(db, Schedule.objects.get(pk=pk), error)
         return []
 
 

@@ -1131,3 +1131,20 @@ def test_an_edit_judges_no_tick_again_that_a_jitter_has_made_early(work: JobType
     row.kwargs = {"tenant": 7}
     row.save()
     assert (look(), reread(row).skipped, reread(row).next_run_at) == (0, 0, moment(14))
+
+
+def test_a_schedule_that_the_database_goes_on_refusing_is_logged_once(
+    work: JobType, at: At, caplog: pytest.LogCaptureFixture
+) -> None:
+    at(2026, 5, 4, 12, 59)
+    row = work.schedule("row", cron="@hourly")
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE durable_job ADD CONSTRAINT none CHECK (schedule_id IS NULL)")
+    for second in (1, 32):
+        at(2026, 5, 4, 13, 0, second)
+        assert look() == 0
+    assert [record.getMessage() for record in caplog.records] == [
+        "The schedule scheduled.work row cannot fire"
+    ]
+    assert "IntegrityError" in reread(row).broken
+    assert reread(row).retry_at > moment(13, 1)
