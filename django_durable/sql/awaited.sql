@@ -6,7 +6,7 @@ CROSS JOIN LATERAL (
     FROM (
         SELECT a.awaited_id FROM durable_await AS a WHERE a.waiter_id = waiter.id LIMIT %(reach)s::bigint
     ) AS part
-    INNER JOIN durable_job AS j ON part.awaited_id = j.id
+    INNER JOIN durable_job AS j ON j.id = ANY(ARRAY[part.awaited_id])
     GROUP BY j.name
 ) AS awaited
 ORDER BY waiter.id, awaited.number DESC, awaited.name

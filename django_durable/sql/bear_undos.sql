@@ -13,14 +13,14 @@ SELECT
     j.max_attempts, v.now, v.now, v.now,
     j.concurrency_key
 FROM unnest(%(ended)s::uuid[], %(new)s::uuid[]) AS ids (old, new)
-INNER JOIN durable_job AS j ON ids.old = j.id
+INNER JOIN durable_job AS j ON j.id = ANY(ARRAY[ids.old])
 CROSS JOIN (SELECT statement_timestamp() + %(offset)s::interval AS now) AS v
 WHERE
     j.status IN ('DEAD', 'CANCELLED') AND NOT j.metadata ? 'undo'
     AND EXISTS (
         SELECT FROM durable_step AS s
         WHERE
-            s.job_id = j.id AND s.undo_name IS NOT NULL AND s.status = 'succeeded'
+            s.job_id = ANY(ARRAY[j.id]) AND s.undo_name IS NOT NULL AND s.status = 'succeeded'
             AND NOT s.compensated
     )
 RETURNING queue_name

@@ -44,7 +44,7 @@ changed AS (
         -- The trigger names the one of what is not resumed.
         lane = 0
     FROM verdict AS v
-    WHERE j.id = v.id
+    WHERE j.id = ANY(ARRAY[v.id])
     RETURNING j.id
 ),
 attempts AS (

@@ -24,5 +24,5 @@ UPDATE durable_job AS j SET
     events =
 -- include: log_event
 FROM freed
-WHERE j.id = freed.id
+WHERE j.id = ANY(ARRAY[freed.id])
 RETURNING j.id, j.epoch, j.name, j.queue_name

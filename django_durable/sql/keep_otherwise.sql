@@ -11,10 +11,10 @@ WITH changed AS (
 members AS MATERIALIZED (
     SELECT m.id
     FROM durable_job AS m
-    INNER JOIN changed ON m.root_id = changed.id
+    INNER JOIN changed ON m.root_id = ANY(ARRAY[changed.id])
     WHERE m.parent_id IS NOT NULL AND m.kept_until IS NOT NULL AND changed.keep_for IS NULL
     FOR NO KEY UPDATE OF m SKIP LOCKED
 )
 UPDATE durable_job AS m SET kept_until = NULL
 FROM members
-WHERE m.id = members.id
+WHERE m.id = ANY(ARRAY[members.id])

@@ -29,7 +29,7 @@
     )
     SELECT u.id
     FROM undoing
-    INNER JOIN durable_job AS u ON undoing.id = u.id
+    INNER JOIN durable_job AS u ON u.id = ANY(ARRAY[undoing.id])
     WHERE u.id <> j.id AND u.finished_at IS NULL AND u.metadata ? 'undo'
     LIMIT 1
 )

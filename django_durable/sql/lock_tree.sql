@@ -5,7 +5,7 @@ WITH RECURSIVE tree AS (
     UNION
     SELECT child.id, child.finished_at
     FROM tree
-    INNER JOIN durable_job AS child ON tree.id = child.parent_id
+    INNER JOIN durable_job AS child ON child.parent_id = ANY(ARRAY[tree.id])
     -- An undo job is cancelled only by name.
     WHERE %(whole)s AND NOT child.metadata ? 'undo'
 ),

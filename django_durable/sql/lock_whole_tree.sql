@@ -4,7 +4,7 @@ WITH RECURSIVE tree AS (
     UNION
     SELECT child.id
     FROM tree
-    INNER JOIN durable_job AS child ON tree.id = child.parent_id
+    INNER JOIN durable_job AS child ON child.parent_id = ANY(ARRAY[tree.id])
 )
 SELECT
     j.id, j.finished_at IS NULL AS lives,

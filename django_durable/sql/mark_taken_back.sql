@@ -3,7 +3,7 @@
 taken_back AS MATERIALIZED (
     SELECT s.job_id, s.name, s.started_at, s.finished_at
     FROM done
-    INNER JOIN durable_job AS u ON done.job_id = u.id
+    INNER JOIN durable_job AS u ON u.id = ANY(ARRAY[done.job_id])
     INNER JOIN durable_step AS s
         ON s.job_id = (u.metadata ->> 'undo')::uuid AND s.kind = 'step' AND done.name = s.name
     WHERE s.undo_name IS NOT NULL AND NOT s.compensated

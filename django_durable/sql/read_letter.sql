@@ -5,7 +5,7 @@ SELECT
 -- include: live_undo
     AS undoing
 FROM durable_deadletter AS d
-INNER JOIN durable_job AS j ON d.job_id = j.id
+INNER JOIN durable_job AS j ON j.id = ANY(ARRAY[d.job_id])
 WHERE d.id = %(letter)s AND NOT (
 -- include: gone
 )

@@ -21,7 +21,7 @@ WITH done AS (
         ORDER BY id DESC
     ) AS d
     WHERE
-        j.id = d.id AND j.epoch = d.epoch AND j.status = 'RUNNING'
+        j.id = ANY(ARRAY[d.id]) AND j.epoch = d.epoch AND j.status = 'RUNNING'
         AND (NOT %(alone)s OR NOT j.awaited)
     RETURNING d.place
 )

@@ -2,12 +2,12 @@
 WITH mine AS MATERIALIZED (
     SELECT j.id
     FROM unnest(%(ids)s::uuid[], %(epochs)s::bigint[]) AS c (id, epoch)
-    INNER JOIN durable_job AS j ON c.id = j.id
+    INNER JOIN durable_job AS j ON j.id = ANY(ARRAY[c.id])
     WHERE j.epoch = c.epoch AND j.status = 'RUNNING'
     FOR NO KEY UPDATE OF j SKIP LOCKED
 )
 UPDATE durable_job AS j SET
     lease_until = statement_timestamp() + %(offset)s::interval + %(lease)s::interval
 FROM mine
-WHERE j.id = mine.id
+WHERE j.id = ANY(ARRAY[mine.id])
 RETURNING j.id, j.cancel_requested_at IS NOT NULL

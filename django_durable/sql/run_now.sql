@@ -14,5 +14,5 @@ UPDATE durable_job AS j SET
     events =
 -- include: log_event
 FROM chosen
-WHERE j.id = chosen.id
+WHERE j.id = ANY(ARRAY[chosen.id])
 RETURNING j.id, j.queue_name

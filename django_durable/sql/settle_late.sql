@@ -3,7 +3,7 @@
 WITH late AS MATERIALIZED (
     SELECT m.id, r.kept_until
     FROM durable_job AS r
-    INNER JOIN durable_job AS m ON r.id = m.root_id
+    INNER JOIN durable_job AS m ON m.root_id = ANY(ARRAY[r.id])
     WHERE
         r.id = ANY(%(roots)s::uuid[] || ARRAY(
             SELECT id
@@ -19,4 +19,4 @@ WITH late AS MATERIALIZED (
 )
 UPDATE durable_job AS m SET kept_until = late.kept_until
 FROM late
-WHERE m.id = late.id
+WHERE m.id = ANY(ARRAY[late.id])

@@ -26,10 +26,10 @@ WITH settled AS (
 members AS MATERIALIZED (
     SELECT m.id, settled.kept_until
     FROM durable_job AS m
-    INNER JOIN settled ON m.root_id = settled.id
+    INNER JOIN settled ON m.root_id = ANY(ARRAY[settled.id])
     WHERE m.parent_id IS NOT NULL AND settled.kept_until IS NOT NULL
     FOR NO KEY UPDATE OF m SKIP LOCKED
 )
 UPDATE durable_job AS m SET kept_until = members.kept_until
 FROM members
-WHERE m.id = members.id
+WHERE m.id = ANY(ARRAY[members.id])

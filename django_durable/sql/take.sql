@@ -4,7 +4,7 @@
 locked AS MATERIALIZED (
     SELECT j.id, picked.due_at, j.resumed
     FROM durable_job AS j
-    INNER JOIN picked ON j.id = picked.id
+    INNER JOIN picked ON j.id = ANY(ARRAY[picked.id])
     WHERE
         j.due_at <= statement_timestamp() + %(offset)s::interval
         AND j.status IN ('READY', 'WAITING')
@@ -49,7 +49,7 @@ taken AS (
         claimer = %(claimer)s::uuid,
         key_held = j.concurrency_key IS NOT NULL
     FROM locked
-    WHERE j.id = locked.id
+    WHERE j.id = ANY(ARRAY[locked.id])
     RETURNING
         j.id, j.epoch, j.name, j.queue_name, j.priority, j.attempt, j.max_attempts, j.args, j.kwargs,
         j.options::text,

@@ -2,7 +2,7 @@
 WITH due AS MATERIALIZED (
     SELECT d.id
     FROM durable_deadletter AS d
-    INNER JOIN durable_job AS j ON d.job_id = j.id
+    INNER JOIN durable_job AS j ON j.id = ANY(ARRAY[d.job_id])
     WHERE
         d.hook_due_at IS NOT NULL
         AND d.hook_due_at <= statement_timestamp() + %(offset)s::interval

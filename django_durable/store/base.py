@@ -189,6 +189,9 @@ def preparing() -> Iterator[None]:
 # fast; planning them anew, or compiling them, would take longer than running them. What they seek
 # is in memory: with the usual costs of pages, reading a table of thousands of rows from end to end
 # looks cheaper than ten seeks.
+# Joins to jobs say `= ANY(ARRAY[x])`: for a plain `=` an index may be walked from end to end, since
+# its order would be of use for a merge; with statistics of a moment when a bulk insert was not
+# committed yet it is, as tests/kernel/plans.py shows.
 PLAN_BY_INDEX = """
     SET enable_seqscan TO off; SET enable_hashjoin TO off; SET enable_mergejoin TO off;
     SET seq_page_cost TO 0; SET random_page_cost TO 0;

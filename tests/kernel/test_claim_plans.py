@@ -63,7 +63,8 @@ def assert_all_seek(
     """A worker's plans must hold whatever is known; what is planned for once may sort a little."""
     assert calls
     for call in calls:
-        assert_seeks(call, generic=True, rows=rows, table=table)
+        for misled in (False, True):
+            assert_seeks(call, generic=True, rows=rows, table=table, misled=misled)
         if is_analyzed:
             assert_seeks(call, generic=False, rows=rows, table=table)
 
