@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import django.db
-import psycopg
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
@@ -27,7 +24,7 @@ MAX_FRAMES = 400
 
 _BAD = re.compile("[\x00\ud800-\udfff]")
 _KEPT = "durable_text"
-_DATABASE = (django.db.Error, psycopg.Error)
+_DATABASE = {"django.db.utils.Error", "psycopg.Error"}
 _OWN_FOLDER = str(Path(__file__).parent) + "/"
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
@@ -118,7 +115,8 @@ def _message(error: BaseException, style: _Style) -> str:
         text = str.__str__(str(error))
     except BaseException as problem:  # noqa: BLE001 - users' code, which may raise anything
         return f"[no message: its __str__ raised {type(problem).__name__}]"
-    return text if style.details or not isinstance(error, _DATABASE) else text.split("\n")[0]
+    is_database = any(class_path(kind) in _DATABASE for kind in type(error).__mro__)
+    return text.split("\n")[0] if is_database and not style.details else text
 
 
 def _traceback(error: BaseException, style: _Style) -> str:
