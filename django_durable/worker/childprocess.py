@@ -32,6 +32,9 @@ QUIET_AFTER = 1.5
 UP_WITHIN = 60.0
 # None of whose jobs can hold the interpreter, since it has none.
 STALLED_WHEN_IDLE = 30.0
+# How many claims a child of few slots may have. Ten short jobs have ended before the ends of the
+# ten before are on the disk; with room for no more, each claim would wait for that.
+FEW_CLAIMS = 64
 
 _BOOT = (
     "import json, os, sys;"
@@ -62,8 +65,8 @@ class ChildProcess:
         self.live = 0
         # Claims whose timeout the supervisor has recorded, since the child did not.
         self.taken_over: set[Right] = set()
-        # Twice the slots: a run that has ended leaves its slot before its end is recorded.
-        size = 2 * options.concurrency
+        # A run that has ended leaves its slot before its end is recorded.
+        size = max(2 * options.concurrency, FEW_CLAIMS)
         with ExitStack() as undo:
             self.table = ClaimTable.create(size)
             undo.callback(self.table.close)

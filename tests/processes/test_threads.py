@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 
+import psycopg
+
 from django_durable.models import Job
-from tests.processes.harness import fresh, wait_for_end
+from tests.processes.harness import database_url, fresh, wait_for, wait_for_end
 from tests.workerapp import jobs
 
 SOON = 30
@@ -44,6 +46,22 @@ def test_what_a_timer_throws_at_any_moment_loses_no_job(start, folder, queue):
     assert {job.status for job in ended} == {Job.Status.SUCCESSFUL}
     assert "Child process" not in worker.log
     worker.stop()
+
+
+def test_slots_are_used_while_many_ends_wait_for_their_record(start, notes, folder, queue):
+    start("--concurrency", "2")
+    first = jobs.hold.using(queue_name=queue).enqueue(folder)
+    wait_for("the start", lambda: notes.read("start"))
+    with psycopg.connect(database_url()) as somebody:
+        somebody.execute("SELECT FROM durable_job WHERE id = %s FOR UPDATE", [first.pk])
+        notes.let_go()
+        wait_for("the end", lambda: notes.read("end"))
+        work = jobs.work.using(queue_name=queue)
+        made = work.enqueue_many([((folder, str(number)), {}) for number in range(30)])
+        wait_for("all ends", lambda: len(notes.read("end")) == 31)
+
+    ended = wait_for_end(first, *made)
+    assert {(job.status, job.attempt) for job in ended} == {("SUCCESSFUL", 1)}
 
 
 def test_a_child_that_can_have_no_threads_gives_way_to_another(start, notes, folder, queue):
