@@ -16,14 +16,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
-from django.db import (
-    DataError,
-    InterfaceError,
-    OperationalError,
-    ProgrammingError,
-    connections,
-    transaction,
-)
+from django.db import DataError, InterfaceError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable import faults
@@ -92,50 +85,6 @@ def _rows(db: BaseDatabaseWrapper, statement: str, params: dict[str, Any]) -> li
     with db.cursor() as cursor:
         cursor.execute(sql(statement), params)
         return cursor.fetchall() if cursor.description else []
-
-
-# As often as psycopg itself runs a statement before it prepares it.
-PREPARE_FROM = 5
-
-
-def rows_often(db: BaseDatabaseWrapper, statement: str, **params: Any) -> list[tuple[Any, ...]]:
-    """Run as `rows` does, in the threads of users, what some of them run very often.
-
-    A connection that lives prepares it: parsing and planning costs as much as the rest of a short
-    statement. Django turns that off by default, for poolers' sake; behind one it is not done here
-    either, nor where somebody watches the statements, nor in a transaction: it would be broken if
-    somebody has made the session forget what it had prepared.
-    """
-    raw = db.connection
-    if raw is None or db.in_atomic_block or db.queries_logged or db.execute_wrappers:
-        return rows(db, statement, **params)
-    uses = raw.durable_uses = getattr(raw, "durable_uses", 0) + 1
-    is_idle = raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-    if uses <= PREPARE_FROM or not is_idle or not is_direct(db):
-        return rows(db, statement, **params)
-    faults.reach(statement)
-    db.validate_thread_sharing()
-    try:
-        with db.wrap_database_errors:
-            return _prepared(raw, _bytes(statement), params)
-    except ProgrammingError as error:
-        if not isinstance(error.__cause__, psycopg.errors.InvalidSqlStatementName):
-            raise
-    # Forgotten, as by DISCARD ALL. It may be again: not on this connection any more.
-    raw.durable_uses = -math.inf
-    return rows(db, statement, **params)
-
-
-def _prepared(raw: Any, text: bytes, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-    cursor: psycopg.Cursor[Any] | None = getattr(raw, "durable_users_cursor", None)
-    if cursor is None:
-        cursor = raw.durable_users_cursor = psycopg.Cursor(raw)
-        cursor.format = psycopg.pq.Format.BINARY
-    threshold, raw.prepare_threshold = raw.prepare_threshold, 0
-    try:
-        return cursor.execute(text, params, prepare=True).fetchall()
-    finally:
-        raw.prepare_threshold = threshold
 
 
 @contextmanager

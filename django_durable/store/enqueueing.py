@@ -12,7 +12,8 @@ from uuid import UUID
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.choices import LIVE, JobStatus, OnDuplicate
-from django_durable.store.base import atomic, clock_offset, literal, quoted, rows, rows_often, send
+from django_durable.store.base import atomic, clock_offset, literal, quoted, rows, send
+from django_durable.store.often import rows_often
 from django_durable.uuid7 import uuid7, uuid7s
 
 # First half of the advisory locks of the package ("dd", then what the lock is for).

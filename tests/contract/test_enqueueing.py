@@ -731,6 +731,38 @@ def test_a_connection_that_is_cut_says_so_as_django_does(work: Any) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("enqueues_often")
+def test_what_the_server_refuses_is_raised_as_django_does_and_stores_nothing(work: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " RAISE EXCEPTION 'refused: é' USING ERRCODE = 'unique_violation'; END $$;"
+            "CREATE TRIGGER refuse BEFORE INSERT ON durable_job FOR EACH ROW"
+            " WHEN (NEW.args = '[-1]') EXECUTE FUNCTION refuse()"
+        )
+    try:
+        with pytest.raises(IntegrityError, match="refused: é") as caught:
+            work.enqueue(-1)
+        assert caught.value.__cause__.diag.message_primary == "refused: é"
+        assert work.enqueue(1).created
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION refuse CASCADE")
+    assert Job.objects.count() == 9
+    assert prepared() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("enqueues_often")
+def test_a_name_that_somebody_has_taken_in_the_session_is_let_be(work: Any) -> None:
+    connection.close()
+    with connection.cursor() as cursor:
+        cursor.execute("PREPARE durable_enqueue_plain AS SELECT 1")
+    assert [work.enqueue(number).created for number in range(8)] == [True] * 8
+    assert Job.objects.count() == 8 + 8
+
+
+@pytest.mark.django_db(transaction=True)
 def test_whoever_commits_by_hand_can_enqueue_and_cancel(work: Any) -> None:
     listening = connect_to_listen("durable_ready")
     assert listening is not None
