@@ -35,6 +35,8 @@ def rows_often(db: BaseDatabaseWrapper, statement: str, **params: Param) -> list
     either, nor where somebody watches the statements, nor in a transaction: it would be broken if
     somebody has made the session forget what it had prepared.
     """
+    # As Django does before a statement, where a project wants it.
+    db.close_if_health_check_failed()
     raw = db.connection
     if raw is None or db.in_atomic_block or db.queries_logged or db.execute_wrappers:
         return rows(db, statement, **params)

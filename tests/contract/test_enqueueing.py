@@ -714,19 +714,36 @@ def test_what_is_prepared_can_be_watched_and_keeps_djangos_rules(work: Any) -> N
     assert Job.objects.count() == 8 + 3
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("enqueues_often")
-def test_a_connection_that_is_cut_says_so_as_django_does(work: Any) -> None:
-    def cut() -> None:
+def cut() -> None:
+    pid = connection.connection.info.backend_pid
+
+    def terminate() -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
 
-    pid = connection.connection.info.backend_pid
-    elsewhere(cut)
+    elsewhere(terminate)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("enqueues_often")
+def test_a_connection_that_is_cut_says_so_as_django_does(work: Any) -> None:
+    cut()
     with pytest.raises(OperationalError):
         work.enqueue(1)
     connection.close_if_unusable_or_obsolete()
     assert work.enqueue(2).created
+    assert Job.objects.count() == 9
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("enqueues_often")
+def test_a_connection_that_was_cut_between_requests_is_replaced_where_its_health_is_checked(
+    work: Any,
+) -> None:
+    # As at the beginning of a request, with CONN_HEALTH_CHECKS; a new connection has its own.
+    connection.health_check_enabled, connection.health_check_done = True, False
+    cut()
+    assert work.enqueue(1).created
     assert Job.objects.count() == 9
 
 
