@@ -173,6 +173,23 @@ def test_what_a_child_did_not_live_to_hear_of_counts_as_lost_with_it(work: JobTy
     assert len(apart) == len(jobs)
 
 
+def test_what_timed_out_in_a_child_before_it_was_killed_is_suspect_with_the_others(
+    work: JobType,
+) -> None:
+    apart: list[UUID] = []
+    renewer = make_renewer(keep_apart=apart.extend)
+    late, other = Job.objects.order_by("pk")
+    for _ in range(2):
+        late.refresh_from_db()
+        assert late.claimer is not None
+        renewer.time_out([(late.pk, late.epoch)])
+        renewer.child_died(late.claimer, "it died", [late.pk])
+        renewer.loop._step()
+        Job.objects.filter(status="READY").update(due_at=Now() - SECOND, run_after=Now() - SECOND)
+        Runner(work).claim()
+    assert set(apart) == {late.pk, other.pk}
+
+
 @pytest.mark.parametrize("verb", ["rescue", "record_failure", "release"])
 def test_leases_are_renewed_beside_what_can_not_be_written(
     work: JobType, monkeypatch: pytest.MonkeyPatch, verb: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -49,7 +49,7 @@ class Renewer:
         self._losses = Losses()
         self.draining = False
         self._finishing = False
-        self._dead: list[tuple[UUID, str, float]] = []
+        self._dead: list[tuple[UUID, str, float, Sequence[UUID]]] = []
         self._stopped: list[UUID] = []
         self._overdue: list[Right] = []
         self._untold: list[dict[str, Any]] = []
@@ -58,13 +58,15 @@ class Renewer:
         self._rescued_from = 0.0
         self.loop = Loop("renewer", self._step)
 
-    def child_died(self, claimer: UUID, why: str) -> None:
+    def child_died(self, claimer: UUID, why: str, timed_out: Sequence[UUID] = ()) -> None:
         """Record the attempts of a dead child as lost, as soon as the database takes it.
+
+        What has timed out in it, and was recorded in its stead, may be what it died of.
 
         And again for one lease: at its death the server may be in the middle of a claim of the
         child's, and others may hold its rows.
         """
-        self._dead.append((claimer, why, time.monotonic() + self._options.lease))
+        self._dead.append((claimer, why, time.monotonic() + self._options.lease, timed_out))
         self.loop.wake()
 
     def time_out(self, rights: list[Right]) -> None:
@@ -122,8 +124,8 @@ class Renewer:
         started = time.monotonic()
         # One row that can't be written must not let the leases of all others lapse.
         for dead in list(self._dead):
-            claimer, why, until = dead
-            attend("rescue what a child held", partial(self._rescue, claimer, why))
+            claimer, why, until, timed_out = dead
+            attend("rescue what a child held", partial(self._rescue, claimer, why, timed_out))
             if time.monotonic() > until:
                 self._dead.remove(dead)
         while self._overdue:
@@ -137,7 +139,7 @@ class Renewer:
 
     def _dead_hold_any(self) -> bool:
         """Tell whether a dead child holds a job yet: others may have its row in their hands."""
-        dead = [claimer for claimer, _why, _until in self._dead]
+        dead = [each[0] for each in self._dead]
         held: bool = Job.all_objects.filter(status=JobStatus.RUNNING, claimer__in=dead).exists()
         return held
 
@@ -172,13 +174,13 @@ class Renewer:
             self._untold.append(told)
         self.recorded_at = time.monotonic()
 
-    def _suspect(self, claimer: UUID) -> None:
+    def _suspect(self, claimer: UUID, timed_out: Sequence[UUID]) -> None:
         """Let run one at a time what was lost twice with a child: one of it may have ended both.
 
         The database knows of claims that the child did not live to hear of. They are charged, too.
         """
         held = Job.all_objects.filter(status=JobStatus.RUNNING, claimer=claimer)
-        suspects = self._losses.add(claimer, held.values_list("pk", flat=True))
+        suspects = self._losses.add(claimer, {*held.values_list("pk", flat=True), *timed_out})
         if suspects:
             logger.warning(
                 "Running one at a time what was lost twice with a child: %s",
@@ -186,9 +188,9 @@ class Renewer:
             )
             self._keep_apart(suspects)
 
-    def _rescue(self, claimer: UUID, why: str) -> None:
+    def _rescue(self, claimer: UUID, why: str, timed_out: Sequence[UUID]) -> None:
         # Before any of it can be claimed again.
-        self._suspect(claimer)
+        self._suspect(claimer, timed_out)
         while True:
             rescued = store.rescue(
                 store.connection(), current_keep(), claimers=[claimer], why=why, limit=RESCUE_BATCH

@@ -164,8 +164,9 @@ class Supervisor:
         else:
             how = ending_of(child.process.returncode)
             logger.error("Child process %d %s", child.process.pid, how)
+            timed_out = [job for job, _epoch in child.taken_over]
             child.take_over(held)
-            self._renewer.child_died(child.claimer, f"its worker process {how}")
+            self._renewer.child_died(child.claimer, f"its worker process {how}", timed_out)
 
     def _watch_over(self, place: Place, child: ChildProcess) -> None:
         """Do for a child that does not answer what it can't: hold its timeouts, and end it."""
