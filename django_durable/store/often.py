@@ -79,8 +79,9 @@ def _prepared(raw: Any, statement: str, params: dict[str, Param]) -> list[tuple[
             reader = kept[statement] = Transformer(raw)
         raw.pgconn.send_query_prepared(name, values, result_format=Format.BINARY)
         answer = _answer(raw)
-    reader.set_pgresult(answer)
-    return reader.load_rows(0, answer.ntuples, tuple)
+        # Each answer in turn: the reader is of the connection, which threads may share.
+        reader.set_pgresult(answer)
+        return reader.load_rows(0, answer.ntuples, tuple)
 
 
 def _answer(raw: Any) -> PGresult:
