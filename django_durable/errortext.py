@@ -7,7 +7,7 @@ import traceback as tracebacks
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,16 +28,6 @@ _DATABASE = {"django.db.utils.Error", "psycopg.Error"}
 _OWN_FOLDER = str(Path(__file__).parent) + "/"
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
-
-
-class _Style(NamedTuple):
-    """Say whether a text begins with the package's own frames, and shows all that databases say."""
-
-    own_frames: bool = False
-    details: bool = True
-
-
-_STORED = _Style()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +53,7 @@ class ErrorText:
     @classmethod
     def from_exception(cls, error: BaseException) -> ErrorText:
         """Return the texts of the exception and its causes; never fail, whatever it does."""
-        return cls.of(class_path(type(error)), _message(error, _STORED), _traceback(error, _STORED))
+        return cls._of_exception(error, for_log=False)
 
     @classmethod
     def told_of(cls, error: BaseException) -> ErrorText:
@@ -79,8 +69,15 @@ class ErrorText:
             kept = None
         if isinstance(kept, cls):
             return kept
-        style = _Style(own_frames=True, details=False)
-        return cls.of(class_path(type(error)), _message(error, style), _traceback(error, style))
+        return cls._of_exception(error, for_log=True)
+
+    @classmethod
+    def _of_exception(cls, error: BaseException, *, for_log: bool) -> ErrorText:
+        try:
+            traceback = "".join(_report(error, 0, for_log=for_log))
+        except BaseException as problem:  # noqa: BLE001 - the error itself must get through
+            traceback = f"[the traceback can't be shown: {type(problem).__name__}]"
+        return cls.of(class_path(type(error)), _message(error, for_log=for_log), traceback)
 
     def keep(self, error: BaseException) -> None:
         """Be what is told of the error from now on: to ask it may take time."""
@@ -110,23 +107,17 @@ def class_path(kind: type) -> str:
     return name if own else f"{module}.{name}"
 
 
-def _message(error: BaseException, style: _Style) -> str:
+def _message(error: BaseException, *, for_log: bool) -> str:
     try:
         text = str.__str__(str(error))
     except BaseException as problem:  # noqa: BLE001 - users' code, which may raise anything
         return f"[no message: its __str__ raised {type(problem).__name__}]"
-    is_database = any(class_path(kind) in _DATABASE for kind in type(error).__mro__)
-    return text.split("\n")[0] if is_database and not style.details else text
+    if for_log and any(class_path(kind) in _DATABASE for kind in type(error).__mro__):
+        return text.split("\n")[0]
+    return text
 
 
-def _traceback(error: BaseException, style: _Style) -> str:
-    try:
-        return "".join(_report(error, 0, style))
-    except BaseException as problem:  # noqa: BLE001 - the error itself must get through
-        return f"[the traceback can't be shown: {type(problem).__name__}]"
-
-
-def _report(error: BaseException, depth: int, style: _Style) -> Iterator[str]:
+def _report(error: BaseException, depth: int, *, for_log: bool) -> Iterator[str]:
     """Yield what Python prints of an exception, within bounds and with no call but str().
 
     `traceback.TracebackException` walks a chain of any length and looks into frames for its
@@ -138,12 +129,12 @@ def _report(error: BaseException, depth: int, style: _Style) -> Iterator[str]:
     for link, then in reversed(chain):
         if link.__traceback__ is not None:
             yield "Traceback (most recent call last):\n"
-            yield from _stack(link.__traceback__, style)
-        message = storable(_message(link, style), MAX_MESSAGE)
+            yield from _stack(link.__traceback__, for_log=for_log)
+        message = storable(_message(link, for_log=for_log), MAX_MESSAGE)
         yield f"{class_path(type(link))}: {message}".removesuffix(": ") + "\n"
         yield from (f"{note}\n" for note in _notes(link))
         if isinstance(link, BaseExceptionGroup):
-            yield from _members(link, depth + 1, style)
+            yield from _members(link, depth + 1, for_log=for_log)
         if then:
             yield f"\n{then}\n\n"
 
@@ -167,15 +158,13 @@ def _chain(error: BaseException) -> tuple[list[tuple[BaseException, str]], bool]
     return chain, False
 
 
-def _stack(traceback: TracebackType, style: _Style) -> Iterator[str]:
-    """Yield the frames, or those from the first that is not the package's own."""
+def _stack(traceback: TracebackType, *, for_log: bool) -> Iterator[str]:
+    """Yield the frames: for a log all, else from the first that is not the package's own."""
     frames = list(tracebacks.walk_tb(traceback))
-    own = (
-        not style.own_frames and frame.f_code.co_filename.startswith(_OWN_FOLDER)
-        for frame, _ in frames
-    )
-    first = next((place for place, is_own in enumerate(own) if not is_own), 0)
-    frames = frames[first:]
+    if not for_log:
+        own = (frame.f_code.co_filename.startswith(_OWN_FOLDER) for frame, _ in frames)
+        first = next((place for place, is_own in enumerate(own) if not is_own), 0)
+        frames = frames[first:]
     if len(frames) <= MAX_FRAMES:
         parts = [frames]
     else:
@@ -191,14 +180,16 @@ def _notes(error: BaseException) -> list[str]:
     return [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
 
 
-def _members(group: BaseExceptionGroup[BaseException], depth: int, style: _Style) -> Iterator[str]:
+def _members(
+    group: BaseExceptionGroup[BaseException], depth: int, *, for_log: bool
+) -> Iterator[str]:
     members = group.exceptions
     if depth > MAX_GROUP_DEPTH:
         yield f"  [{len(members)} exceptions, nested too deep to show]\n"
         return
     for number, member in enumerate(members[:MAX_MEMBERS], start=1):
         yield f"  +- {number} of {len(members)}\n"
-        text = "".join(_report(member, depth, style))
+        text = "".join(_report(member, depth, for_log=for_log))
         yield "".join(f"  | {line}\n" for line in text.splitlines())
     if len(members) > MAX_MEMBERS:
         yield f"  +- {len(members) - MAX_MEMBERS} more left out\n"
