@@ -287,8 +287,9 @@ def _fire_locked(db: BaseDatabaseWrapper, shares: Mapping[int, int]) -> list[Job
         with store.transaction():
             return _fire_together(db, shares)
     except Error as error:
-        # Raises it if the database is away: no schedule is to blame for that.
-        schedules.why_broken(error, db)
+        if not store.is_usable(db):
+            # No schedule is to blame for a database that is away.
+            raise
         if len(shares) > 1:
             return _fire_one_by_one(db, shares)
         (pk,) = shares
