@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
+
+from django.db.models import QuerySet
 
 from django_durable import notifications, store
 from django_durable.choices import JobStatus
@@ -22,6 +24,15 @@ from django_durable.worker.suspects import Losses
 
 LONGEST_BEAT = 5.0
 RESCUE_BATCH = 100
+
+
+class DeadChild(NamedTuple):
+    """Name a child whose attempts are to be recorded as lost, and until when."""
+
+    claimer: UUID
+    why: str
+    until: float
+    timed_out: Sequence[UUID]
 
 
 class Renewer:
@@ -49,7 +60,7 @@ class Renewer:
         self._losses = Losses()
         self.draining = False
         self._finishing = False
-        self._dead: list[tuple[UUID, str, float, Sequence[UUID]]] = []
+        self._dead: list[DeadChild] = []
         self._stopped: list[UUID] = []
         self._overdue: list[Right] = []
         self._untold: list[dict[str, Any]] = []
@@ -61,12 +72,12 @@ class Renewer:
     def child_died(self, claimer: UUID, why: str, timed_out: Sequence[UUID] = ()) -> None:
         """Record the attempts of a dead child as lost, as soon as the database takes it.
 
-        What has timed out in it, and was recorded in its stead, may be what it died of.
-
         And again for one lease: at its death the server may be in the middle of a claim of the
-        child's, and others may hold its rows.
+        child's, and others may hold its rows. What has timed out in it, and was recorded in its
+        stead, may be what it died of.
         """
-        self._dead.append((claimer, why, time.monotonic() + self._options.lease, timed_out))
+        until = time.monotonic() + self._options.lease
+        self._dead.append(DeadChild(claimer, why, until, timed_out))
         self.loop.wake()
 
     def time_out(self, rights: list[Right]) -> None:
@@ -124,9 +135,8 @@ class Renewer:
         started = time.monotonic()
         # One row that can't be written must not let the leases of all others lapse.
         for dead in list(self._dead):
-            claimer, why, until, timed_out = dead
-            attend("rescue what a child held", partial(self._rescue, claimer, why, timed_out))
-            if time.monotonic() > until:
+            attend("rescue what a child held", partial(self._rescue, dead))
+            if time.monotonic() > dead.until:
                 self._dead.remove(dead)
         while self._overdue:
             attend("record a timeout", partial(self._record_timeout, self._overdue[0]))
@@ -139,9 +149,7 @@ class Renewer:
 
     def _dead_hold_any(self) -> bool:
         """Tell whether a dead child holds a job yet: others may have its row in their hands."""
-        dead = [each[0] for each in self._dead]
-        held: bool = Job.all_objects.filter(status=JobStatus.RUNNING, claimer__in=dead).exists()
-        return held
+        return _held_by(dead.claimer for dead in self._dead).exists()
 
     def _release(self, claimer: UUID) -> None:
         db = store.connection()
@@ -174,13 +182,13 @@ class Renewer:
             self._untold.append(told)
         self.recorded_at = time.monotonic()
 
-    def _suspect(self, claimer: UUID, timed_out: Sequence[UUID]) -> None:
+    def _suspect(self, dead: DeadChild) -> None:
         """Let run one at a time what was lost twice with a child: one of it may have ended both.
 
         The database knows of claims that the child did not live to hear of. They are charged, too.
         """
-        held = Job.all_objects.filter(status=JobStatus.RUNNING, claimer=claimer)
-        suspects = self._losses.add(claimer, {*held.values_list("pk", flat=True), *timed_out})
+        held = _held_by([dead.claimer]).values_list("pk", flat=True)
+        suspects = self._losses.add(dead.claimer, {*held, *dead.timed_out})
         if suspects:
             logger.warning(
                 "Running one at a time what was lost twice with a child: %s",
@@ -188,20 +196,24 @@ class Renewer:
             )
             self._keep_apart(suspects)
 
-    def _rescue(self, claimer: UUID, why: str, timed_out: Sequence[UUID]) -> None:
+    def _rescue(self, dead: DeadChild) -> None:
         # Before any of it can be claimed again.
-        self._suspect(claimer, timed_out)
+        self._suspect(dead)
         while True:
             rescued = store.rescue(
-                store.connection(), current_keep(), claimers=[claimer], why=why, limit=RESCUE_BATCH
+                store.connection(),
+                current_keep(),
+                claimers=[dead.claimer],
+                why=dead.why,
+                limit=RESCUE_BATCH,
             )
             if not rescued.failed:
                 return
             for end in rescued.failed:
                 logger.warning(
-                    "Rescued %s %s: %s; it is %s", end.name, end.id, why, end.status.value
+                    "Rescued %s %s: %s; it is %s", end.name, end.id, dead.why, end.status.value
                 )
-            self._tell(rescued, "LeaseLost", why)
+            self._tell(rescued, "LeaseLost", dead.why)
 
     def _look_after(self, missing: list[Right]) -> None:
         """Tell the children of claims that are lost; one that just ended is gone from the list."""
@@ -211,3 +223,10 @@ class Renewer:
             job = now.get(right[0])
             if right in still and not (job and (job.holds(right[1]) or job.ended_by(right[1]))):
                 self._lost(right)
+
+
+def _held_by(claimers: Iterable[UUID]) -> QuerySet[Job]:
+    held: QuerySet[Job] = Job.all_objects.filter(
+        status=JobStatus.RUNNING, claimer__in=list(claimers)
+    )
+    return held
