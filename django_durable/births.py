@@ -52,9 +52,9 @@ def start_many(
             known[place] = child.known
             context.journal.keep(StepKind.CHILD, names[place], child.known)
         made = {child.known.child for child in births if child.created}
-    ids = [found.child for found in known if found is not None]
-    with context.connected_for(len(ids)):
-        jobs = {job.pk: job for job in Job.all_objects.filter(pk__in=ids)}
+    ids = [each.child for each in known if each is not None]
+    found = context.ask(lambda: list(Job.all_objects.filter(pk__in=ids)), len(ids))
+    jobs = {job.pk: job for job in found}
     for pk, job in jobs.items():
         job.created = pk in made
     if made:
@@ -70,7 +70,7 @@ def _born_all_the_same(context: JobContext, names: Sequence[str]) -> list[Birth]
         return None
     found = [context.journal.load()[StepKind.CHILD.value, name] for name in names]
     own = Job.all_objects.filter(pk__in=[known.child for known in found], parent=context.right[0])
-    born = set(own.values_list("pk", flat=True))
+    born = context.ask(lambda: set(own.values_list("pk", flat=True)), len(found))
     return [Birth(known, known.child in born) for known in found]
 
 

@@ -194,8 +194,7 @@ class JobContext:
         return moment
 
     def _ask_clock(self) -> datetime:
-        with self.connected():
-            return store.now(store.connection())
+        return self.ask(lambda: store.now(store.connection()))
 
     async def anow(self, name: str) -> datetime:
         """Do what `now` does, from async code."""
@@ -306,7 +305,7 @@ class JobContext:
         found = waiting.begin_gather(self, awaited := list(jobs))
         if not waiting.look_for_ends(self, awaited, found):
             raise self.refusal()
-        return waiting.in_order(awaited, found, return_exceptions=return_exceptions)
+        return self._in_order(awaited, found, return_exceptions=return_exceptions)
 
     async def agather(self, jobs: Iterable[Job], return_exceptions: bool = False) -> list[Any]:
         """Do what `gather` does, from async code.
@@ -317,9 +316,17 @@ class JobContext:
             found = await sync_to_async(waiting.begin_gather)(self, awaited := list(jobs))
             while not await sync_to_async(waiting.look_for_ends)(self, awaited, found, since):
                 since = await self.under_way.no_step(self.MOMENT)
-            return await sync_to_async(waiting.in_order)(
+            return await sync_to_async(self._in_order)(
                 awaited, found, return_exceptions=return_exceptions
             )
+
+    def _in_order(
+        self, jobs: Sequence[Job], ended: dict[UUID, Job], *, return_exceptions: bool
+    ) -> list[Any]:
+        # Dead letters are read for it.
+        return self.ask(
+            lambda: waiting.in_order(jobs, ended, return_exceptions=return_exceptions), len(jobs)
+        )
 
     # Children.
 
@@ -364,8 +371,8 @@ class JobContext:
         Ends the run, too, if its claim is lost or its timeout passed.
         """
         self.raise_if_stopped()
-        with self.connected():
-            now = store.standing(store.connection(), [self.claim.id]).get(self.claim.id)
+        standing = self.ask(lambda: store.standing(store.connection(), [self.claim.id]))
+        now = standing.get(self.claim.id)
         if now is None or not now.holds(self.claim.epoch):
             self.stop(ClaimLost("another claim has taken the job"))
         elif now.cancel_requested:
@@ -386,8 +393,7 @@ class JobContext:
         if self.options.takes_context and self.journal.is_replaying():
             return
         text = json.dumps({"done": done, "total": total, "message": message}, allow_nan=False)
-        with self.connected():
-            answer = store.show_progress(store.connection(), self.right, text)
+        answer = self.ask(lambda: store.show_progress(store.connection(), self.right, text))
         if answer is None:
             self.stop(ClaimLost("another claim has taken the job"))
         elif answer:
@@ -404,7 +410,14 @@ class JobContext:
     @cached_property
     def journal(self) -> Journal:
         """Return the memory of the run."""
-        return Journal(self.claim.id, self._recorded)
+        return Journal(self._read_checkpoints, self._recorded)
+
+    def _read_checkpoints(self) -> list[tuple[Any, ...]]:
+        # Over a connection of its own: it may be much.
+        ids = [self.claim.id]
+        return self.insist(
+            lambda: store.read_checkpoints(store.connection(), ids)[ids[0]], self.wait_for_database
+        )
 
     def guard(self) -> None:
         """Refuse a verb where it can't be durable, and end a run that is to end."""
@@ -471,6 +484,23 @@ class JobContext:
                 if not left:
                     raise
         raise AssertionError("unreachable")
+
+    def ask(self, look: Callable[[], T], jobs: int = 1) -> T:
+        """Return what a look at so many jobs says, though the connection is lost: as `insist`.
+
+        Or what a write says that may as well be done twice. It waits for no lock but that of this
+        job, so that it may go over the worker's connection.
+        """
+
+        def connected() -> T:
+            with self.connected_for(jobs):
+                return look()
+
+        return self.insist(connected, self.wait_for_database)
+
+    def wait_for_database(self) -> None:
+        """Wait until the database is back."""
+        self._asked(lambda: None)
 
     def _asked(self, look: Callable[[], T]) -> T:
         """Return what a look in a transaction of its own says; waits for an absent database."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django_durable import payloads, store
+from django_durable import payloads
 from django_durable.choices import StepKind, StepStatus
 from django_durable.exceptions import DuplicateStep, DurableError
 
@@ -54,8 +54,10 @@ def _known(ordinal: int, status: str, value: str | None, *others: Any) -> Known:
 class Journal:
     """Know which checkpoints are recorded, which were reached in this run, and what comes next."""
 
-    def __init__(self, job: UUID, recorded: Iterable[Row] | None = None) -> None:
-        self._job = job
+    def __init__(
+        self, read: Callable[[], Iterable[Row]], recorded: Iterable[Row] | None = None
+    ) -> None:
+        self._read = read
         self._recorded = recorded
         self._lock = threading.RLock()
         self._known: dict[tuple[str, str], Known] | None = None
@@ -77,7 +79,7 @@ class Journal:
             if self._known is None:
                 recorded = self._recorded
                 if recorded is None:
-                    recorded = store.read_checkpoints(store.connection(), [self._job])[self._job]
+                    recorded = self._read()
                 self._known = {(row[0], row[1]): _known(*row[2:]) for row in recorded}
                 self._ordinals = {known.ordinal for known in self._known.values()}
                 # An undo job comes to nothing again that it has taken back.
@@ -132,8 +134,7 @@ class Journal:
 
         All that is recorded is known then.
         """
-        recorded = store.read_checkpoints(store.connection(), [self._job])[self._job]
-        found = {(row[0], row[1]): _known(*row[2:]) for row in recorded}
+        found = {(row[0], row[1]): _known(*row[2:]) for row in self._read()}
         for (its_kind, its_name), known in found.items():
             self.keep(StepKind(its_kind), its_name, known)
         return found.get((kind.value, name))

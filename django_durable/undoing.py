@@ -40,11 +40,15 @@ def undo(context: JobContext) -> int:
 
     original = UUID(context.claim.metadata[UNDO])
     # What an older version has recorded it may have died before it noted.
-    store.mark_compensated(store.connection(), context.claim.id)
+    context.insist(
+        lambda: store.mark_compensated(store.connection(), context.claim.id),
+        context.wait_for_database,
+    )
     steps = Step.objects.filter(
         job_id=original, undo_name__isnull=False, status=StepStatus.SUCCEEDED, compensated=False
     ).order_by("-ordinal", "-pk")
-    failed = [step.name for step in list(steps) if not _take_back(context, step)]
+    earned = context.ask(lambda: list(steps.all()))
+    failed = [step.name for step in earned if not _take_back(context, step)]
     if failed:
         raise PermanentFailure(f"could not be taken back: {', '.join(failed)}")
     return len(context.journal.load())

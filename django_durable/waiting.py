@@ -272,12 +272,14 @@ def begin_gather(context: JobContext, jobs: Sequence[Job]) -> dict[UUID, Job]:
     foreign = [job.pk for job in jobs if job.root_id != context.claim.root_id]
     if foreign:
         # Before the look, so that what it finds is there for every later run, too.
-        held = store.hold_awaited(store.connection(), context.right[0], foreign)
+        held = context.insist(
+            lambda: store.hold_awaited(store.connection(), context.right[0], foreign),
+            context.wait_for_database,
+        )
         _refuse_gone(job for job in foreign if job not in held)
-    with context.connected_for(len(ids)):
-        ended = _ended(ids)
+    ended = _look(context, ids)
     if len(ended) < len(set(ids)):
-        _refuse_ancestors(context, ids)
+        context.ask(lambda: _refuse_ancestors(context, ids))
     return ended
 
 
@@ -294,16 +296,20 @@ def look_for_ends(
     while waiting := [job.pk for job in jobs if job.pk not in ended]:
         if not context.may_park(since):
             context.raise_if_stopped()
-            ended.update(_ended(waiting))
+            ended.update(_look(context, waiting))
             return all(job in ended for job in waiting)
         # Other tasks may wait at the same time, if this is no plain verb.
         signal = context.under_way.signal() if since != AT_ONCE else None
         context.park(awaited=list(dict.fromkeys(waiting)), signal=signal)
         # All have ended between the look and the park, or the signal has come.
-        ended.update(_ended(waiting))
+        ended.update(_look(context, waiting))
         if signal is not None:
             return all(job in ended for job in waiting)
     return True
+
+
+def _look(context: JobContext, ids: Sequence[UUID]) -> dict[UUID, Job]:
+    return context.ask(lambda: _ended(ids), len(ids))
 
 
 def results_of(jobs: Sequence[Job], *, return_exceptions: bool) -> list[Any]:

@@ -6,17 +6,27 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connection
 
-from django_durable import Backoff, JobContext, PermanentFailure, SignalTimeout, step, workflow
+from django_durable import (
+    Backoff,
+    JobContext,
+    PermanentFailure,
+    SignalTimeout,
+    step,
+    store,
+    workflow,
+)
+from django_durable.choices import StepKind, StepStatus
 from django_durable.models import Job
 from django_durable.outcomes import Abandoned, ParkedRun
 from django_durable.steps import MOST_RERUNS
-from django_durable.store import Failure
+from django_durable.store import Checkpoint, Failure
 from tests.contract.committed import elsewhere
 from tests.contract.running import Runner
 from tests.workflows.driving import AT_ONCE, checkpoints, fresh, go, lose, value_of
@@ -332,3 +342,108 @@ def test_who_has_the_job_after_a_park_without_an_answer_is_told_truly(
     runner.append(Runner(owner))
     outcome = runner[0].execute(runner[0].take())
     assert isinstance(outcome, ParkedRun if is_resumed else Abandoned)
+
+
+@contextmanager
+def each_read_cut() -> Iterator[list[str]]:
+    """Cut the connection at each statement that has not been cut before; gives their texts."""
+    cut: list[str] = []
+    kinds = ("SELECT", "WITH", "UPDATE", "INSERT")
+
+    def cutting(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        # Not what asks whether the database is back.
+        is_asked_first = "idle_in_transaction_session_timeout" in sql
+        if sql in cut or is_asked_first or not sql.lstrip().startswith(kinds):
+            return execute(sql, params, many, context)
+        cut.append(sql)
+        connection.connection.close()
+        raise OperationalError("the connection is lost")
+
+    with connection.execute_wrapper(cutting):
+        yield cut
+
+
+def test_whatever_a_verb_asks_is_asked_again_when_the_connection_is_cut() -> None:
+    told: list[list[str]] = []
+
+    @workflow(name="cut.child", max_attempts=1)
+    def child(context: JobContext, number: int) -> int:
+        if number == 2:
+            raise PermanentFailure("two")
+        return number
+
+    @workflow(name="cut.parent", max_attempts=1)
+    def parent(context: JobContext) -> Any:
+        others = list(Job.objects.filter(name="cut.other"))
+        with each_read_cut() as cut:
+            told.append(cut)
+            context.check_cancelled()
+            context.now("before")
+            context.progress(1, 3)
+            jobs = context.start_many("child", child, [((number,), {}) for number in range(3)])
+            answers = context.gather(jobs + others, return_exceptions=True)
+        return [str(answer) for answer in answers]
+
+    @workflow(name="cut.other")
+    def other(context: JobContext) -> str:
+        return "other"
+
+    other.enqueue()
+    job = parent.enqueue()
+    for _ in range(3):
+        go(parent, child, other)
+    answers = value_of(job)
+    assert answers[:2] == ["0", "1"]
+    assert "two" in answers[2]
+    assert answers[3] == "other"
+    assert fresh(job).attempt == 1
+    assert sum(map(len, told)) > 8
+
+
+def test_an_undo_job_goes_on_though_its_reads_are_cut() -> None:
+    undone: list[int] = []
+
+    @step(compensate=lambda value, _: undone.append(value))
+    def charge(amount: int) -> int:
+        return amount
+
+    @workflow(name="cut.undone", max_attempts=1)
+    def flow(context: JobContext) -> None:
+        for amount in range(2):
+            context.step(f"charge-{amount}", charge, amount)
+        raise PermanentFailure("no")
+
+    flow.enqueue()
+    runner = Runner(flow)
+    runner.record(runner.execute(runner.take()))
+    undo = Job.objects.get(metadata__has_key="undo")
+    claim = runner.take()
+    assert claim.id == undo.pk
+    with each_read_cut() as cut:
+        outcome = runner.execute(claim)
+    runner.record(outcome)
+    assert fresh(undo).status == "SUCCESSFUL"
+    assert undone == [1, 0]
+    assert fresh(undo).attempt == 1
+    assert len(cut) > 3
+
+
+def test_a_wait_is_over_when_it_was_to_be_though_the_answer_of_its_record_was_lost() -> None:
+    @workflow(name="cut.waiter", max_attempts=1)
+    def waiter(context: JobContext) -> None:
+        pass
+
+    job = waiter.enqueue()
+    runner = Runner(waiter)
+    claim = runner.take()
+    wait = Checkpoint(
+        (claim.id, claim.epoch), StepKind.SLEEP, "nap", 1, StepStatus.PENDING, delay=60.0
+    )
+    first = store.record_checkpoints(connection, [wait])
+    again = store.record_checkpoints(connection, [wait])
+    together = store.record_checkpoints(connection, [wait, replace(wait, name="other")])
+    assert first.wake_at == again.wake_at == job.steps.get(name="nap").wake_at
+    assert together.wake_at > first.wake_at
+    # A try that follows has a wait of its own.
+    following = store.record_checkpoints(connection, [replace(wait, tries=1)])
+    assert following.wake_at > first.wake_at
