@@ -139,7 +139,8 @@ def test_what_failed_runs_leave_behind_shares_one_connection(start: Any, queue: 
     while living.exists():
         most = max(most, sessions())
     assert len(wait_for_end(*made)) == 40
-    assert most - base <= 4 + 3 + 2
+    # Those of four runs that are at it, and one for all that is left behind.
+    assert most - base <= 4 + 3 + 2 + 1
     worker.stop()
 
 
