@@ -17,6 +17,8 @@ class Priority(IntEnum):
     CRITICAL = 20
 
 
+# The key of `metadata` that makes a job an undo job; its value is the id of what it takes back.
+UNDO = "undo"
 MIN_PRIORITY = -100
 MAX_PRIORITY = 100
 

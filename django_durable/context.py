@@ -18,7 +18,7 @@ from uuid import UUID
 from asgiref.sync import sync_to_async
 
 from django_durable import births, copies, faults, notifications, payloads, signals, store, waiting
-from django_durable.choices import JobStatus, StepKind, StepStatus
+from django_durable.choices import UNDO, JobStatus, StepKind, StepStatus
 from django_durable.conf import conf
 from django_durable.current import current
 from django_durable.exceptions import (
@@ -118,7 +118,7 @@ class JobContext:
     @property
     def is_async(self) -> bool:
         """Tell whether the run belongs on an event loop; an undo job's never does."""
-        return self.job_type.is_async and "undo" not in self.claim.metadata
+        return self.job_type.is_async and UNDO not in self.claim.metadata
 
     @cached_property
     def job(self) -> Job:

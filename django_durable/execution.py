@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 
 from django_durable import faults, payloads
 from django_durable.backoff import Backoff
-from django_durable.choices import AttemptOutcome, DeathReason
+from django_durable.choices import UNDO, AttemptOutcome, DeathReason
 from django_durable.conf import conf
 from django_durable.errortext import ErrorText
 from django_durable.exceptions import (
@@ -33,7 +33,7 @@ from django_durable.groups import decisive
 from django_durable.jobtypes import JobType, Unset
 from django_durable.outcomes import Abandoned, Outcome, ParkedRun, Rejected
 from django_durable.store import Claim, Failure, Right, Success
-from django_durable.undoing import UNDO, undo
+from django_durable.undoing import undo
 
 if TYPE_CHECKING:
     from django_durable.context import JobContext

@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 from django.db.models import Q
 
 from django_durable.backoff import LONGEST, Backoff
-from django_durable.choices import MAX_PRIORITY, MIN_PRIORITY, OnDuplicate
+from django_durable.choices import MAX_PRIORITY, MIN_PRIORITY, UNDO, OnDuplicate
 from django_durable.conf import conf
 from django_durable.durations import parse_rate
 from django_durable.exceptions import DurableError, PermanentFailure, UnknownJob
@@ -496,8 +496,8 @@ def _metadata(name: str, value: Any) -> dict[str, str]:
             raise ValueError(f"{name} must be a dict of str; {item!r:.100} is none")
         if not is_storable(item):
             raise ValueError(f"{name} has a character that can't be stored: {item!r:.100}")
-    if "undo" in value:
-        raise ValueError(f"{name} can't have the key 'undo', which makes an undo job")
+    if UNDO in value:
+        raise ValueError(f"{name} can't have the key {UNDO!r}, which makes an undo job")
     return dict(value)
 
 

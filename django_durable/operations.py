@@ -16,7 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import ProtectedError
 
 from django_durable import notifications, payloads, relations, signals, store
-from django_durable.choices import JobStatus
+from django_durable.choices import UNDO, JobStatus
 from django_durable.conf import conf
 from django_durable.durations import parse_rate
 from django_durable.exceptions import AlreadyReplayed, DurableError
@@ -158,6 +158,13 @@ def fork(
     kwargs: dict[str, Any] | None = None,
 ) -> Job:
     """Make a new job like another one; see `Job.fork`."""
+    if UNDO in job.metadata:
+        # Two of them would take the same steps back twice.
+        raise DurableError(f"the undo job {job.pk} can't be forked; if it dies, replay it")
+    if (args is None or kwargs is None) and has_dropped_payload(job):
+        raise DurableError(
+            f"the arguments of {job.pk} were dropped as it succeeded: give both args and kwargs"
+        )
     db = _connection(job._state.db)
     made = store.fork(
         db,
@@ -173,6 +180,11 @@ def fork(
     if made.id is None:
         raise Job.DoesNotExist(f"{job} is gone")
     return _announced(db, made)
+
+
+def has_dropped_payload(job: Job) -> bool:
+    """Tell whether a job had arguments before `DURABLE_DROP_COMPLETED_PAYLOADS` emptied them."""
+    return "dropped" in job.options
 
 
 def _row_of(job: Job, from_step: str | None) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django_durable import store
-from django_durable.choices import StepKind, StepStatus
+from django_durable.choices import UNDO, StepKind, StepStatus
 from django_durable.exceptions import PermanentFailure, StopRun
 from django_durable.fields import Undecodable
 from django_durable.step_policy import policy_by_name
@@ -17,8 +17,6 @@ from django_durable.steps import StepRun
 if TYPE_CHECKING:
     from django_durable.context import JobContext
     from django_durable.models import Step
-
-UNDO = "undo"
 
 
 class CompensationRun(StepRun):

@@ -22,11 +22,10 @@ from django_durable.admin.operating import (
     one_commit,
     tell_of_new_jobs,
 )
-from django_durable.choices import StepStatus
+from django_durable.choices import UNDO, StepStatus
 from django_durable.exceptions import DurableError
 from django_durable.jobtypes import registry
 from django_durable.models import Job
-from django_durable.undoing import UNDO
 
 EDIT_PAYLOAD = "durable.edit_payload"
 MAX_STEPS = 200
@@ -79,16 +78,24 @@ class CallForm(OperationForm):
         """Show the job's arguments, or leave the fields out."""
         user = self.request.user
         if user.has_perm(EDIT_PAYLOAD) and display.may_see_payload(self.request):
-            self.fields["args"].initial = self.obj.args
-            self.fields["kwargs"].initial = self.obj.kwargs
+            for name in ("args", "kwargs"):
+                self.fields[name].initial = getattr(self.obj, name)
+                if self.is_dropped:
+                    self.fields[name].help_text = _("Dropped as the job succeeded: write it again")
         else:
             del self.fields["args"], self.fields["kwargs"]
 
+    @property
+    def is_dropped(self) -> bool:
+        """Tell whether the job's own arguments are gone."""
+        return operations.has_dropped_payload(self.obj)
+
     def changed(self, name: str) -> Any:
         """Return what the user wrote in place of the job's own, None if nothing."""
-        if name not in self.fields or self.cleaned_data[name] == getattr(self.obj, name):
+        if name not in self.fields:
             return None
-        return self.cleaned_data[name]
+        written = self.cleaned_data[name]
+        return written if self.is_dropped or written != getattr(self.obj, name) else None
 
     def tell(self, model_admin: OperationsAdmin, job: Job) -> None:
         """Link to the new job."""
@@ -144,7 +151,8 @@ class EnqueueForm(CallForm):
         given = self.cleaned_data
         args = given["args"] if "args" in self.fields else self.obj.args
         kwargs = given["kwargs"] if "kwargs" in self.fields else self.obj.kwargs
-        if not isinstance(args, list) or not isinstance(kwargs, dict):
+        is_gone = self.is_dropped and "args" not in self.fields
+        if is_gone or not isinstance(args, list) or not isinstance(kwargs, dict):
             raise TypeError(gettext("The arguments of this job can't be read."))
         call = registry.get(self.obj.name).using(
             queue_name=given["queue_name"],

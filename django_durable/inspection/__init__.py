@@ -20,7 +20,7 @@ from django_durable.inspection.liveness import (
     with_liveness,
     worker_states,
 )
-from django_durable.inspection.naming import unknown_queues, unlasting_queues
+from django_durable.inspection.naming import unknown_job_types, unknown_queues, unlasting_queues
 
 __all__ = [
     "Entry",
@@ -37,6 +37,7 @@ __all__ = [
     "summary",
     "timeline",
     "undefined",
+    "unknown_job_types",
     "unknown_queues",
     "unlasting_queues",
     "running_by_worker",

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
-from django_durable.choices import AttemptOutcome, JobStatus, StepKind, StepStatus
+from django_durable.choices import UNDO, AttemptOutcome, JobStatus, StepKind, StepStatus
 from django_durable.models import Attempt, DeadLetter, Job, Step
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ def _birth(job: Job) -> Iterator[Entry]:
     source = ""
     if letter is not None:
         source = f" as the replay of {letter.job_id}"
-    elif "undo" in job.metadata:
-        source = f" to undo {job.metadata['undo']}"
+    elif UNDO in job.metadata:
+        source = f" to undo {job.metadata[UNDO]}"
     elif job.forked_from is not None:
         source = f" as a fork of {job.forked_from}"
     yield Entry(job.enqueued_at, "enqueued", f"enqueued{source}")

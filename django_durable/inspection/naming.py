@@ -1,4 +1,4 @@
-"""Which queues anything names: a name that nothing does is most likely a misspelt one."""
+"""Which queues and job types there are: a name that nothing has is most likely a misspelt one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from django_durable.conf import conf
 from django_durable.inspection.counting import declared_queues, queue_counts
+from django_durable.jobtypes import registry
 from django_durable.models import Job, Queue
 
 # How many of the known names a sentence lists.
@@ -32,6 +33,16 @@ def unknown_queues(names: Sequence[str]) -> list[str]:
         f"No job type, job or row names the queue {name!r}{_hint(name, known)}"
         for name in doubtful
         if name not in known and not Job.all_objects.filter(queue_name=name).exists()
+    ]
+
+
+def unknown_job_types(names: Sequence[str]) -> list[str]:
+    """Return a sentence on each of the names that no job type of this code and no job has."""
+    doubtful = [name for name in names if registry.find(name) is None]
+    return [
+        f"No job type and no job is called {name!r}{_hint(name, set(registry.names()))}"
+        for name in doubtful
+        if not Job.all_objects.filter(name=name).exists()
     ]
 
 

@@ -5,7 +5,8 @@ INSERT INTO durable_job (
 )
 SELECT
     %(id)s::uuid, %(id)s::uuid, j.name, j.queue_name, j.requires, j.priority,
-    COALESCE(%(args)s, j.args), COALESCE(%(kwargs)s, j.kwargs), j.metadata, j.options,
+    COALESCE(%(args)s, j.args), COALESCE(%(kwargs)s, j.kwargs), j.metadata,
+    j.options - 'dropped',
     j.max_attempts, v.now, v.now, v.now, j.concurrency_key, j.id
 FROM durable_job AS j
 CROSS JOIN (SELECT statement_timestamp() + %(offset)s::interval AS now) AS v

@@ -12,6 +12,9 @@ WITH done AS (
             THEN make_interval(secs => d.keep) END,
         args = CASE WHEN %(drop)s THEN '[]' ELSE j.args END,
         kwargs = CASE WHEN %(drop)s THEN '{}' ELSE j.kwargs END,
+        -- Said, since no arguments may also be what it was called with.
+        options = CASE WHEN %(drop)s AND (j.args <> '[]' OR j.kwargs <> '{}')
+            THEN j.options || '{"dropped": true}' ELSE j.options END,
         lease_until = NULL, claimer = NULL, key_held = FALSE, resumed = FALSE
     FROM (
         SELECT *

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.test import Client
+from django.test import Client, override_settings
 
 from django_durable import JobContext, job, workflow
 from django_durable.admin import job_page
@@ -19,6 +19,7 @@ from tests.admin.world import (
     charge,
     dead,
     delayed,
+    hand,
     logged,
     running,
     successful,
@@ -123,6 +124,26 @@ class TestFork:
         post(root, "fork", job, from_step=SCRIPT, **same)
         new = Job.objects.exclude(pk=job.pk).get()
         assert [step.name for step in new.steps.all()] == ["first"]
+
+    @override_settings(DURABLE_DROP_COMPLETED_PAYLOADS=True)
+    def test_arguments_that_were_dropped_are_asked_for(
+        self, root: Client, staff: StaffMaker
+    ) -> None:
+        charge.enqueue("4711")
+        by = hand()
+        job = by.succeed(by.take())
+        assert (job.args, job.kwargs) == ([], {})
+        for verb in ("fork", "enqueue"):
+            assert "Dropped as the job succeeded" in page(root, verb, job)
+        post(root, "fork", job, args='["4712"]', kwargs="{}")
+        new = Job.objects.exclude(pk=job.pk).get()
+        assert (new.args, new.kwargs) == (["4712"], {})
+        # Who may not see the arguments can't give them.
+        client = staff("view_job", "fork_job", "enqueue_job")
+        assert "were dropped" in post(client, "fork", job).content.decode()
+        fields = {"queue_name": "default", "priority": "0"}
+        assert "can&#x27;t be read" in post(client, "enqueue", job, **fields).content.decode()
+        assert Job.objects.count() == 2
 
     def test_with_other_arguments(self, root: Client) -> None:
         job = dead(41)

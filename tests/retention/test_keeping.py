@@ -14,7 +14,7 @@ from django.db import connection
 from django.db.models import ProtectedError
 from django.test import override_settings
 
-from django_durable import OnDuplicate, job, operations, store, workflow
+from django_durable import DurableError, OnDuplicate, job, operations, store, workflow
 from django_durable.inspection import problems
 from django_durable.jobtypes import JobType
 from django_durable.models import Attempt, DeadLetter, Hold, Job, Step
@@ -468,6 +468,30 @@ def test_completed_records_can_drop_their_arguments_and_dead_ones_keep_them() ->
     dead.refresh_from_db()
     assert (done.args, done.kwargs, done.return_value) == ([], {}, "charged")
     assert (dead.args, dead.kwargs) == (["4711"], {"fail": True})
+
+
+@override_settings(DURABLE_DROP_COMPLETED_PAYLOADS=True)
+def test_a_fork_of_what_has_dropped_its_arguments_has_to_be_given_them() -> None:
+    seen: list[Any] = []
+
+    @job(name="kept.secret", max_attempts=1)
+    def secret(card: str = "none") -> None:
+        seen.append(card)
+
+    done, bare = secret.enqueue("4711"), secret.enqueue()
+    run_all(secret)
+    done.refresh_from_db()
+    bare.refresh_from_db()
+    for given in ({}, {"args": ["4711"]}, {"kwargs": {}}):
+        with pytest.raises(DurableError, match="were dropped"):
+            done.fork(**given)
+    new = done.fork(args=["4712"], kwargs={})
+    bare.fork()
+    run_all(secret)
+    assert sorted(seen) == ["4711", "4712", "none", "none"]
+    # It had its own arguments to the end, and these are gone again.
+    with pytest.raises(DurableError, match="were dropped"):
+        Job.objects.get(pk=new.pk).fork()
 
 
 def run(*flags: str) -> Any:

@@ -13,7 +13,7 @@ from django.contrib.auth.models import Group
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
-from django_durable import JobContext, PermanentFailure, operations, step, workflow
+from django_durable import JobContext, PermanentFailure, job, operations, step, workflow
 from django_durable.jobtypes import registry
 from django_durable.models import DeadLetter, Job, Step
 from tests.workflows.driving import AT_ONCE, HOUR, FlakyError, fresh, go, go_one, value_of
@@ -426,9 +426,37 @@ def test_filters_choose_the_histories(parked: Job) -> None:
 
     deploy(new)
     assert check("--status", "SUCCESSFUL") == ([], 0)
-    assert check("--name", "commands.other") == ([], 0)
+    assert check("--name", "commands.wait") == ([], 0)
     assert len(check("--status", "WAITING", "--name", "commands.flow")[0]) == 2
     assert len(check("--limit", "1")[0]) == 2
+
+
+def test_a_name_that_nothing_has_is_no_check_that_passes(parked: Job) -> None:
+    document, said, code = durable("replay-check", "--name", "commands.flwo,commands.wait")
+    assert (document, code) == ([], 1)
+    assert said == (
+        "No job type and no job is called 'commands.flwo'; did you mean 'commands.flow'?"
+    )
+    # A type that the code has no more, but jobs have.
+    Job.objects.filter(pk=parked.pk).update(name="commands.gone")
+    assert durable("replay-check", "--name", "commands.gone")[2] == 1
+
+
+@pytest.mark.parametrize("new", ["commands.gone", "commands.plain"])
+def test_a_live_history_that_no_workflow_goes_on_with_is_found(parked: Job, new: str) -> None:
+    @job(name="commands.plain")
+    def plain() -> None:
+        pass
+
+    Job.objects.filter(pk=parked.pk).update(name=new)
+    findings, _said, code = durable("replay-check")
+    assert code == 1
+    assert [(one["job"], one["problem"], one["name"]) for one in findings] == [
+        (str(parked.pk), "no_workflow", new)
+    ]
+    # What has ended needs no code.
+    parked.cancel()
+    assert durable("replay-check")[0] == []
 
 
 @pytest.mark.usefixtures("parked")

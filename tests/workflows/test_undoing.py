@@ -497,6 +497,32 @@ def test_a_replay_with_new_arguments_leaves_the_old_purchases_to_the_old_undo_jo
     assert taken == [BREAD, MILK]
 
 
+@pytest.mark.parametrize("is_over", [False, True])
+def test_an_undo_job_is_not_forked(*, is_over: bool) -> None:
+    calls: list[str] = []
+
+    @step(compensate=lambda value: calls.append(value))
+    def charge() -> str:
+        return "charged"
+
+    @workflow(max_attempts=1)
+    def order(context: JobContext) -> None:
+        context.step("charge", charge)
+        raise PermanentFailure("closed")
+
+    job = order.enqueue()
+    go_one(order)
+    undo = Job.objects.get(metadata={"undo": str(job.pk)})
+    if is_over:
+        go_one(order)
+    with pytest.raises(DurableError, match="can't be forked"):
+        undo.fork()
+    with pytest.raises(DurableError, match="can't be forked"):
+        undo.fork(args=[], kwargs={})
+    go(order)
+    assert calls == ["charged"]
+
+
 def test_a_fork_does_not_take_back_what_the_old_job_has_earned() -> None:
     job = made("waiting")
     fork = job.fork(from_step="milk", args=["refused"])

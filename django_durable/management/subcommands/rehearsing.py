@@ -6,6 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from django_durable.inspection import unknown_job_types
 from django_durable.management.subcommands.base import Report, Subcommand, several
 from django_durable.management.subcommands.filters import add_filters, filtered
 from django_durable.management.subcommands.output import Page
@@ -33,7 +34,9 @@ class ReplayCheck(Subcommand):
         findings = [vars(finding) for finding in found]
         histories = "1 history" if count == 1 else f"{count} histories"
         problems = [f"{several(findings, 'finding')} in {histories}"] if findings else []
-        return Report(findings, problems, [] if findings else [f"{histories}, no findings"])
+        # A pipeline that names them wrongly would check nothing, and pass.
+        problems += unknown_job_types(options["name"] or [])
+        return Report(findings, problems, [] if problems else [f"{histories}, no findings"])
 
     def show(self, document: Any, page: Page) -> None:
         """Write a table."""
