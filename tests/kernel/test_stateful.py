@@ -694,7 +694,7 @@ COMMON = settings(
 @pytest.mark.timeout(400)
 def test_the_verbs_agree_with_the_model(tables: None) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        Machine, settings=settings(COMMON, max_examples=20, stateful_step_count=40)
+        Machine, settings=settings(COMMON, max_examples=12, stateful_step_count=40)
     )
 
 
