@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -491,12 +491,20 @@ class JobContext:
         Or what a write says that may as well be done twice. It waits for no lock but that of this
         job, so that it may go over the worker's connection.
         """
+        return self.insist(lambda: self._briefly(look, jobs), self.wait_for_database)
 
-        def connected() -> T:
+    def _briefly(self, verb: Callable[[], T], jobs: int = 1) -> T:
+        """Do a verb over the worker's connection, or over the run's own where that would take long.
+
+        Somebody may have locked the job, and take his time. This run waits for him, and no other.
+        """
+        try:
             with self.connected_for(jobs):
-                return look()
-
-        return self.insist(connected, self.wait_for_database)
+                return verb()
+        except store.RowLocked:
+            if store.connection().in_atomic_block:
+                raise
+            return verb()
 
     def wait_for_database(self) -> None:
         """Wait until the database is back."""
@@ -535,12 +543,9 @@ class JobContext:
 
     def record(self, *checkpoints: Checkpoint) -> Written:
         """Record checkpoints; ends the run if its claim is lost."""
-        write = self._record
-        if write is None or store.connection().in_atomic_block:
-            write = _record_here
         now = time.monotonic()
         # A write that was stored is found by its repetition, which is new no more.
-        written = self.insist(lambda: write(checkpoints), self._wait_for_own_writes)
+        written = self.insist(lambda: self._write(checkpoints), self._wait_for_own_writes)
         if not written.stands:
             self.stop(ClaimLost("another claim has taken the job"))
             self.raise_if_stopped()
@@ -551,6 +556,13 @@ class JobContext:
             self.cancel_requested = True
             self.stop(CancelRequested())
         return written
+
+    def _write(self, checkpoints: Sequence[Checkpoint]) -> Written:
+        if self._record is not None and not store.connection().in_atomic_block:
+            # Somebody may have locked the job: this run waits for him, and no other.
+            with suppress(store.RowLocked):
+                return self._record(checkpoints)
+        return store.record_checkpoints(store.connection(), checkpoints)
 
     def _wait_for_own_writes(self) -> None:
         """Wait until the database is back, and a commit of this run at its end."""
@@ -567,7 +579,7 @@ class JobContext:
     def lock(self) -> Written:
         """Lock the job in the transaction that is open; ends the run if it is to end.
 
-        Over the worker's connection it waits for nobody, and raises `JobLocked`.
+        Over the worker's connection it waits for nobody, and raises `RowLocked`.
         """
         run = store.lock_run(store.connection(), self.right, waits=not self._is_guest)
         if not run.stands:
@@ -592,20 +604,20 @@ class JobContext:
         self.is_parked = True
 
         def park() -> store.Parked:
-            # The locks of the awaited may be held by others.
-            with nullcontext() if awaited else self.connected():
-                return store.park(
-                    store.connection(),
-                    self.right,
-                    awaited=awaited,
-                    wake_at=self._next_moment(),
-                    hold_key=self.options.hold_key_while_parked,
-                    signal=signal,
-                    checkpoint=checkpoint,
-                )
+            return store.park(
+                store.connection(),
+                self.right,
+                awaited=awaited,
+                wake_at=self._next_moment(),
+                hold_key=self.options.hold_key_while_parked,
+                signal=signal,
+                checkpoint=checkpoint,
+            )
 
+        # The locks of the awaited may be held by others.
+        verb = park if awaited else lambda: self._briefly(park)
         try:
-            done = self.insist(park, lambda: store.Parked.PARKED if self.has_let_go() else None)
+            done = self.insist(verb, lambda: store.Parked.PARKED if self.has_let_go() else None)
         except BaseException:
             self.is_parked = False
             raise
@@ -738,10 +750,6 @@ class JobContext:
         """Raise what `stop` said, if it did."""
         if self._stop is not None:
             raise self._stop
-
-
-def _record_here(checkpoints: Sequence[Checkpoint]) -> Written:
-    return store.record_checkpoints(store.connection(), checkpoints)
 
 
 def _tell_here(context: JobContext, keys: Sequence[signals.CheckpointKey]) -> None:

@@ -168,7 +168,7 @@ def look_for_signal(
         try:
             with context.connected():
                 return _wait(context, wait, since, rank)
-        except store.JobLocked:
+        except store.RowLocked:
             # By a signal that is not committed yet, say. This run waits for that, and no other.
             return _wait(context, wait, since, rank)
 

@@ -30,11 +30,13 @@ for them. What depends on other rows (a wake, a limit, a tree) locks first and r
 statement, since under READ COMMITTED a statement that has waited for a lock still sees the other
 rows as they were when it began; a waiter that came in between makes the verb begin again
 (`ending`). Row locks are FOR NO KEY UPDATE, which foreign-key checks do not wait for. A claim, a
-renewal and a rescue wait for no lock.
+renewal and a rescue wait for no lock; what a worker does for many jobs at once over one connection
+waits but a moment (`wait_briefly`), since whoever has locked a job may take his time.
 """
 
 from django_durable.store.base import (
     OUTAGE,
+    RowLocked,
     atomic,
     connection,
     end_idle_transactions_after,
@@ -45,6 +47,7 @@ from django_durable.store.base import (
     prepare_in_this_thread,
     preparing,
     relax_commits,
+    wait_briefly,
     wait_for_locks,
 )
 from django_durable.store.base import open_transaction as transaction
@@ -52,7 +55,6 @@ from django_durable.store.budgets import drop_starts
 from django_durable.store.checkpoints import (
     AlreadyRecorded,
     Checkpoint,
-    JobLocked,
     Sent,
     Written,
     lock_run,
@@ -90,10 +92,12 @@ from django_durable.store.recording import (
     Right,
     Standing,
     Success,
+    locked_by_others,
     record_failure,
     record_successes,
     release,
     renew,
+    renew_held,
     rescue,
     show_progress,
     standing,
@@ -137,6 +141,7 @@ __all__ = [
     "Written",
     "fork",
     "lock_run",
+    "locked_by_others",
     "mark_compensated",
     "read_checkpoints",
     "read_signal",
@@ -151,7 +156,7 @@ __all__ = [
     "DueSchedule",
     "Enqueued",
     "Failure",
-    "JobLocked",
+    "RowLocked",
     "Keep",
     "Lane",
     "NewJob",
@@ -207,6 +212,7 @@ __all__ = [
     "relax_commits",
     "release",
     "renew",
+    "renew_held",
     "replay",
     "rescue",
     "retire",
@@ -215,5 +221,6 @@ __all__ = [
     "settle_hooks",
     "standing",
     "take_hooks",
+    "wait_briefly",
     "wait_for_locks",
 ]

@@ -29,6 +29,8 @@ OUTAGE = (OperationalError, InterfaceError)
 # The class of errors of a value too large, or too many of them.
 PROGRAM_LIMIT_EXCEEDED = "54"
 LOCK_NOT_AVAILABLE = "55P03"
+# How long what serves many jobs waits for the row of one.
+MOMENT = timedelta(milliseconds=100)
 T = TypeVar("T")
 _thread = threading.local()
 
@@ -62,7 +64,8 @@ def rows(db: BaseDatabaseWrapper, statement: str, **params: Any) -> list[tuple[A
     """Run one statement of the store and return its rows.
 
     `statement` names a file of `sql/`. The clock's offset, which only the testing kit sets, rides
-    along as `offset`. Raises `DataError` for what is beyond a limit of the server.
+    along as `offset`. Raises `DataError` for what is beyond a limit of the server, and `RowLocked`
+    where a lock is waited for only so long.
     """
     try:
         return _rows(db, statement, params)
@@ -70,6 +73,8 @@ def rows(db: BaseDatabaseWrapper, statement: str, **params: Any) -> list[tuple[A
         # It would come again and again, unlike what its kind has else: a database that is away.
         if str(getattr(error.__cause__, "sqlstate", None)).startswith(PROGRAM_LIMIT_EXCEEDED):
             raise DataError(*error.args) from error.__cause__
+        if is_held(error):
+            raise RowLocked(*error.args) from error.__cause__
         raise
 
 
@@ -165,6 +170,24 @@ def relax_commits(db: BaseDatabaseWrapper) -> None:
         db.connection.durable_relaxed = True
 
 
+def wait_briefly(db: BaseDatabaseWrapper) -> bool:
+    """Let statements on this connection wait but a moment for a lock, and raise `RowLocked` then.
+
+    Returns whether they do.
+
+    For what serves many jobs at once: whoever has locked the row of one, as a transaction does that
+    has sent it a signal, may take his time. Behind a pooler it changes nothing: the session is not
+    ours; ask `locked_by_others` there.
+    """
+    if not is_direct(db):
+        return False
+    if not getattr(db.connection, "durable_brief", False):
+        with db.cursor() as cursor:
+            cursor.execute("SELECT set_config('lock_timeout', %s, FALSE)", [_milliseconds(MOMENT)])
+        db.connection.durable_brief = True
+    return True
+
+
 def _own_cursor(db: BaseDatabaseWrapper) -> psycopg.Cursor[Any]:
     raw = db.connection
     cursor: psycopg.Cursor[Any] | None = getattr(raw, "durable_cursor", None)
@@ -257,6 +280,10 @@ def atomic(db: BaseDatabaseWrapper, idle: timedelta | None = None) -> Iterator[N
         if limit is not None:
             rows(db, "end_if_idle", milliseconds=_milliseconds(limit))
         yield
+
+
+class RowLocked(OperationalError):  # noqa: N818 - what it is to the driver
+    """Somebody else has locked a row, and for longer than this statement may wait."""
 
 
 class LateWaiter(Exception):  # noqa: N818 - it is no error

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable.choices import StepKind, StepStatus
-from django_durable.store.base import atomic, rows
+from django_durable.store.base import RowLocked, atomic, rows
 from django_durable.store.recording import Right
 
 
@@ -135,20 +135,16 @@ def _record_one(db: BaseDatabaseWrapper, checkpoint: Checkpoint) -> Written:
     return Written(True, *found[0]) if found else Written(False)
 
 
-class JobLocked(Exception):  # noqa: N818 - it is no error
-    """Somebody else has locked the job, or taken it."""
-
-
 def lock_run(db: BaseDatabaseWrapper, right: Right, *, waits: bool = True) -> Written:
     """Lock the job of a run in the caller's transaction, if its claim stands.
 
-    Unless it waits for whoever has locked it, it raises `JobLocked` for what it does not get.
+    Unless it waits for whoever has locked it, it raises `RowLocked` for what it does not get.
     """
     found = rows(db, "lock_run" if waits else "try_lock_run", id=right[0], epoch=right[1])
     if found:
         return Written(True, found[0][0], None, found[0][1])
     if not waits:
-        raise JobLocked
+        raise RowLocked("somebody else has locked the job, or taken it")
     return Written(False)
 
 

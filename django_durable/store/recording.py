@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from django_durable.conf import conf
 from django_durable.errortext import ErrorText
 from django_durable.store.base import (
     Locked,
+    RowLocked,
     atomic,
     bear_undos,
     ending,
@@ -30,12 +32,15 @@ from django_durable.store.base import (
     quoted,
     rows,
     settle_trees,
+    wait_for_locks,
     wake_waiters,
 )
 from django_durable.store.sweeping import sweep_these
 
 Right = tuple[UUID, int]
 NOTHING = timedelta(0)
+# How long at a time a claim is waited for whose row somebody has locked.
+PATIENCE = timedelta(milliseconds=200)
 
 
 @dataclass(frozen=True)
@@ -357,6 +362,22 @@ def renew(db: BaseDatabaseWrapper, rights: Sequence[Right], lease: timedelta) ->
             lease=lease,
         )
     )
+
+
+def renew_held(db: BaseDatabaseWrapper, right: Right, lease: timedelta) -> None:
+    """Renew a claim whose row somebody has locked, and wait a moment for that.
+
+    Whoever waits for a row has it before a rescue, which waits for none, even if the lease has
+    lapsed by then.
+    """
+    with suppress(RowLocked), atomic(db):
+        wait_for_locks(db, PATIENCE)
+        rows(db, "renew_held", id=right[0], epoch=right[1], lease=lease)
+
+
+def locked_by_others(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> set[UUID]:
+    """Return those of the jobs whose end would have to wait for somebody's transaction."""
+    return {row[0] for row in rows(db, "locked_by_others", ids=list(ids))}
 
 
 def show_progress(db: BaseDatabaseWrapper, right: Right, progress: str) -> bool | None:

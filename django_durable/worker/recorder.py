@@ -33,6 +33,7 @@ BATCH = 500
 # server refuses a quarter of a gigabyte, as it would again and again.
 LARGEST = 32 << 20
 AGAIN_AFTER = 1.0
+LOCKED_AGAIN_AFTER = 0.1
 ENDS_WAIT = 0.003
 # What only the claim's own worker records; a loss or a timeout may have been written in its place.
 OWN = (AttemptOutcome.FAILED, AttemptOutcome.CANCELLED)
@@ -73,6 +74,21 @@ def _end_of(run: Run, attempt: Attempt, status: JobStatus) -> Ended:
     )
 
 
+def _job_of(item: Pending) -> UUID:
+    return item[0].right[0]
+
+
+def _divide(
+    db: BaseDatabaseWrapper, items: list[T], job_of: Callable[[T], UUID]
+) -> tuple[list[T], list[T]]:
+    """Return those whose job somebody else has locked at this moment, and the others."""
+    locked = store.locked_by_others(db, [job_of(item) for item in items])
+    return (
+        [item for item in items if job_of(item) in locked],
+        [item for item in items if job_of(item) not in locked],
+    )
+
+
 class Ticket:
     """Be the checkpoints that one run wants recorded, and the answer it waits for."""
 
@@ -85,6 +101,11 @@ class Ticket:
         self._gate.acquire()
         # Who is to be woken next.
         self._next: Ticket | None = None
+
+    @property
+    def job(self) -> UUID:
+        """Return the job that they are of."""
+        return self.checkpoints[0].right[0]
 
     @property
     def size(self) -> int:
@@ -137,6 +158,10 @@ class Recorder:
         self._pending: deque[Pending] = deque()
         self._tickets: deque[Ticket] = deque()
         self._unwritten: list[Pending] = []
+        self._is_brief = False
+        # Of jobs whose row somebody else has locked, or that of what waits for them.
+        self._locked: list[Pending] = []
+        self._locked_look_at = 0.0
         self._again_at = 0.0
         self._unnotified: list[UUID] = []
         self._notified_at = 0.0
@@ -186,6 +211,8 @@ class Recorder:
         tickets = _take(self._tickets, lambda ticket: ticket.size)
         self._last_batch = len(tickets)
         try:
+            if not self._is_brief:
+                tickets = self._fail_locked(db, tickets, store.RowLocked("somebody has locked it"))
             self._write_these(db, tickets)
         except OUTAGE:
             # Some may have been answered, when they were written one by one.
@@ -193,10 +220,21 @@ class Recorder:
             raise
 
     def _write_these(self, db: BaseDatabaseWrapper, tickets: list[Ticket]) -> None:
-        """Write tickets; what one can't be written for must not fail the others."""
+        """Write tickets; what one can't be written for must not fail the others.
+
+        Or hold them up: a run whose job somebody has locked waits for that by itself.
+        """
         every = [checkpoint for ticket in tickets for checkpoint in ticket.checkpoints]
         try:
             written = iter(store.record_for_many(db, every))
+        except store.RowLocked as error:
+            free = self._fail_locked(db, tickets, error)
+            if len(free) == len(tickets):
+                # It was for a moment; or else, one by one, whoever it is for is found.
+                free.pop().fail(error)
+            if free:
+                self._write_these(db, free)
+            return
         except OUTAGE:
             raise
         except Exception as error:  # noqa: BLE001 - told to the run that asked
@@ -210,8 +248,18 @@ class Recorder:
             ticket.done([next(written) for _ in ticket.checkpoints][-1])
         Ticket.wake(tickets)
 
+    def _fail_locked(
+        self, db: BaseDatabaseWrapper, tickets: list[Ticket], error: store.RowLocked
+    ) -> list[Ticket]:
+        """Tell the runs whose jobs somebody has locked; return the tickets of the others."""
+        locked, free = _divide(db, tickets, lambda ticket: ticket.job)
+        for ticket in locked:
+            ticket.fail(error)
+        return free
+
     def _step(self) -> float | None:
         with self._shared.owned():
+            self._is_brief = store.wait_briefly(store.connection())
             return self._write_waiting()
 
     def _write_waiting(self) -> float | None:
@@ -223,20 +271,38 @@ class Recorder:
         if self._unwritten and time.monotonic() >= self._again_at:
             self._pending.extend(self._unwritten)
             self._unwritten.clear()
+        self._look_for_unlocked()
         batch = _take(self._pending, _size_of)
         if batch:
             try:
-                self._write(batch)
+                self._write(self._set_locked_aside(batch))
             except OUTAGE:
                 self._pending.extendleft(reversed(batch))
                 raise
         if self._pending or self._tickets:
             return 0
-        pause = self._notify_ended()
+        pauses = [self._notify_ended()]
         if self._unwritten:
-            again_in = max(self._again_at - time.monotonic(), 0)
-            return again_in if pause is None else min(pause, again_in)
-        return pause
+            pauses.append(max(self._again_at - time.monotonic(), 0))
+        if self._locked:
+            pauses.append(max(self._locked_look_at - time.monotonic(), 0))
+        return min((pause for pause in pauses if pause is not None), default=None)
+
+    def _set_locked_aside(self, batch: list[Pending]) -> list[Pending]:
+        """Return what may be written, where statements wait for locks for as long as it takes."""
+        if self._is_brief:
+            return batch
+        locked, free = _divide(store.connection(), batch, _job_of)
+        self._locked += locked
+        return free
+
+    def _look_for_unlocked(self) -> None:
+        """Take up again the ends of jobs that somebody had locked, and has no more."""
+        now = time.monotonic()
+        if self._locked and now >= self._locked_look_at:
+            self._locked_look_at = now + LOCKED_AGAIN_AFTER
+            self._locked, free = _divide(store.connection(), self._locked, _job_of)
+            self._pending.extend(free)
 
     def _patience_left(self) -> float:
         """Return how long ends may still wait for company, while steps keep the recorder busy.
@@ -252,6 +318,8 @@ class Recorder:
         """Write a batch; what one item can't be written for must not stop the others."""
         try:
             self._write_all(batch)
+        except store.RowLocked:
+            self._write_unlocked(batch)
         except OUTAGE:
             raise
         except Exception as error:  # noqa: BLE001 - told of below
@@ -260,6 +328,16 @@ class Recorder:
                 return
             for item in batch:
                 self._write([item])
+
+    def _write_unlocked(self, batch: list[Pending]) -> None:
+        """Put off the ends of jobs that somebody has locked, or what waits for them."""
+        locked, free = _divide(store.connection(), batch, _job_of)
+        if not locked:
+            # It was for a moment; or else, one by one, whoever it is for is found.
+            locked, free = batch[:1], batch[1:]
+        self._locked += locked
+        if free:
+            self._write(free)
 
     def _write_otherwise(self, run: Run, outcome: Outcome, error: Exception) -> None:
         """Write that an end can't be stored; if it is not for its content, put it off."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -117,6 +119,8 @@ class Renewer:
             store.retire(db, self._card.incarnation)
             self.loop.stop()
             return 0
+        store.wait_briefly(db)
+        held: list[Right] = []
         rights = self._rights()
         if rights:
             renewed = store.renew(db, rights, self._options.lease_duration)
@@ -124,26 +128,34 @@ class Renewer:
             if to_cancel:
                 self._cancelled(to_cancel)
             missing = [right for right in rights if right[0] not in renewed]
-            if missing:
-                self._look_after(missing)
+            held = self._look_after(missing) if missing else []
+            if held:
+                # By who has sent a signal and not committed it, say. One after the other is waited
+                # for: whoever waits has the row before those who would rescue it.
+                store.renew_held(db, random.choice(held), self._options.lease_duration)  # noqa: S311
         if store.beat(db, self._card, draining=self.draining) and not self.draining:
             self._drain()
-        return min(self._options.lease / 4, LONGEST_BEAT)
+        is_left = held or self._overdue or self._stopped
+        return 0 if is_left else min(self._options.lease / 4, LONGEST_BEAT)
 
     def _settle(self) -> None:
         """Record what children did not that died or don't answer."""
         started = time.monotonic()
-        # One row that can't be written must not let the leases of all others lapse.
+        # One row that can't be written must not let the leases of all others lapse; what somebody
+        # has locked at this moment stays for the next time.
         for dead in list(self._dead):
-            attend("rescue what a child held", partial(self._rescue, dead))
+            with suppress(store.RowLocked):
+                attend("rescue what a child held", partial(self._rescue, dead))
             if time.monotonic() > dead.until:
                 self._dead.remove(dead)
-        while self._overdue:
-            attend("record a timeout", partial(self._record_timeout, self._overdue[0]))
-            self._overdue.pop(0)
-        while self._stopped:
-            attend("give back what a child held", partial(self._release, self._stopped[0]))
-            self._stopped.pop(0)
+        for right in list(self._overdue):
+            with suppress(store.RowLocked):
+                attend("record a timeout", partial(self._record_timeout, right))
+                self._overdue.remove(right)
+        for claimer in list(self._stopped):
+            with suppress(store.RowLocked):
+                attend("give back what a child held", partial(self._release, claimer))
+                self._stopped.remove(claimer)
         if not self._dead or not self._dead_hold_any():
             self._rescued_from = started
 
@@ -215,14 +227,23 @@ class Renewer:
                 )
             self._tell(rescued, "LeaseLost", dead.why)
 
-    def _look_after(self, missing: list[Right]) -> None:
-        """Tell the children of claims that are lost; one that just ended is gone from the list."""
+    def _look_after(self, missing: list[Right]) -> list[Right]:
+        """Tell the children of claims that are lost; return those that stand, but are locked.
+
+        One that just ended is gone from the list.
+        """
         now = store.standing(store.connection(), [right[0] for right in missing])
         still = set(self._rights())
+        held: list[Right] = []
         for right in missing:
             job = now.get(right[0])
-            if right in still and not (job and (job.holds(right[1]) or job.ended_by(right[1]))):
+            if right not in still:
+                continue
+            if job and job.holds(right[1]):
+                held.append(right)
+            elif not (job and job.ended_by(right[1])):
                 self._lost(right)
+        return held
 
 
 def _held_by(claimers: Iterable[UUID]) -> QuerySet[Job]:

@@ -26,6 +26,7 @@ from django_durable import (
     step,
     workflow,
 )
+from django_durable.models import Job
 from tests.workerapp.models import Debit
 from tests.workerapp.notes import Notes
 
@@ -197,6 +198,33 @@ async def ahold_between_steps(context: JobContext, folder: str) -> None:
 def step_often(context: JobContext, count: int) -> int:
     """Do so many steps that do nothing."""
     return sum(context.step(f"step-{number}", len, "a") for number in range(count))
+
+
+@workflow(timeout=HOUR, max_attempts=1)
+def do_until_told(context: JobContext, folder: str, verb: str) -> int:
+    """Use a verb again and again until the test says go; note that it is under way."""
+    notes = Notes(folder)
+    notes.add("under way")
+    count = 0
+    while not notes.may_go("all"):
+        if verb == "step":
+            context.step(f"step-{count}", int)
+        elif verb == "progress":
+            context.progress(count)
+        elif verb == "check":
+            context.check_cancelled()
+        elif verb == "sleep":
+            context.sleep(f"sleep-{count}", timedelta(seconds=0.01))
+        count += 1
+        # Else it is `end`: nothing is written but that.
+        threading.Event().wait(0.01)
+    return count
+
+
+@workflow(timeout=HOUR, max_attempts=1)
+def await_by_id(context: JobContext, job: str) -> Any:
+    """Wait for any job, and return its result."""
+    return context.gather([Job.objects.get(pk=job)])[0]
 
 
 @workflow(timeout=HOUR, isolation="process")

@@ -1,0 +1,17 @@
+-- Those of the jobs whose end would have to wait: somebody has locked their row, or that of what
+-- waits for them, or the root of their tree. Nobody is waited for here.
+WITH company AS MATERIALIZED (
+    SELECT own.id AS job_id, own.id AS needed FROM unnest(%(ids)s::uuid[]) AS own (id)
+    UNION ALL
+    SELECT awaited_id, waiter_id FROM durable_await WHERE awaited_id = ANY(%(ids)s::uuid[])
+    UNION ALL
+    SELECT id, root_id FROM durable_job WHERE id = ANY(%(ids)s::uuid[]) AND awaited
+),
+free AS MATERIALIZED (
+    SELECT id FROM durable_job WHERE id = ANY(ARRAY(SELECT needed FROM company))
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT DISTINCT company.job_id
+FROM company
+INNER JOIN durable_job AS j ON j.id = ANY(ARRAY[company.needed])
+WHERE company.needed NOT IN (SELECT id FROM free)
