@@ -259,7 +259,8 @@ class Recorder:
 
     def _step(self) -> float | None:
         with self._shared.owned():
-            self._is_brief = store.wait_briefly(store.connection())
+            if self._pending or self._tickets or self._unwritten or self._locked:
+                self._is_brief = store.wait_briefly(store.connection())
             return self._write_waiting()
 
     def _write_waiting(self) -> float | None:

@@ -1,7 +1,7 @@
 """The recorder's connection, which runs use too: to connect takes longer than most of their verbs.
 
 It is used by one thread at a time. What runs over it must wait for nothing but the database, and
-for no lock but that of the run's own job, since all ends of the child are written over it.
+for no lock for more than a moment, since all ends of the child are written over it.
 """
 
 from __future__ import annotations
@@ -71,13 +71,14 @@ class SharedConnection:
     def lent(self) -> Iterator[bool]:
         """Wait a moment for the connection and make it this thread's; tell whether that is done.
 
-        One that the server has closed meanwhile is not lent: an error would be the run's.
+        One that the server has closed meanwhile is not lent: an error would be the run's. Nor is
+        one on which a lock is waited for as long as it takes.
         """
         self._waiting.append(None)
         is_held = self._lock.acquire(timeout=PATIENCE)
         self._waiting.pop()
         db = self._lendable() if is_held else None
-        if db is None or not _is_silent(db.connection):
+        if db is None or not _is_silent(db.connection) or not store.wait_briefly(db):
             if is_held:
                 self._lock.release()
             yield False

@@ -285,11 +285,13 @@ def test_a_row_that_is_locked_while_its_child_dies_is_rescued_when_it_is_free(
 def ends_wait() -> Iterator[None]:
     """Let every success wait, its row locked, for whoever holds the advisory lock of its queue.
 
-    Who waits for a lock of the row itself has not got it yet: a rescue could come first.
+    Who waits for a lock of the row itself has not got it yet: a rescue could come first. And as
+    long as it takes, as for a slow disk, not for the moment that a worker waits for locks.
     """
     with connection.cursor() as cursor:
         cursor.execute(
             "CREATE FUNCTION end_waits() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " PERFORM set_config('lock_timeout', '0', TRUE);"
             " PERFORM pg_advisory_xact_lock(hashtext(NEW.queue_name)); RETURN NEW; END $$;"
             "CREATE TRIGGER end_waits BEFORE UPDATE ON durable_job FOR EACH ROW"
             " WHEN (NEW.status = 'SUCCESSFUL') EXECUTE FUNCTION end_waits()"

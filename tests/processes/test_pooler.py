@@ -17,6 +17,7 @@ from django.db import connection
 from django_durable.models import Job
 from tests.processes.harness import CHECKOUT, database_url, wait_for, wait_for_end
 from tests.processes.pooler import PROGRAM, PgBouncer
+from tests.processes.test_locks import lock_a_running_job
 from tests.workerapp import jobs, tasks
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="PgBouncer is not installed")
@@ -93,6 +94,12 @@ def run_all(start, notes, folder, queue, environment, scale):
 
 def test_all_passes_behind_a_pooler(start, notes, folder, queue, environment):
     run_all(start, notes, folder, queue, environment, scale=1)
+
+
+@pytest.mark.parametrize("verb", ["step", "progress", "end", "await"])
+def test_who_locks_a_running_job_holds_up_nothing_else(start, notes, folder, queue, pooler, verb):
+    url = f"{pooler.url}?{OPTIONS}"
+    lock_a_running_job(start, notes, folder, queue, verb, "signal", DATABASE_URL=url)
 
 
 @pytest.mark.stress
