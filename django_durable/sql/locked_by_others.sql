@@ -7,11 +7,13 @@ WITH company AS MATERIALIZED (
     UNION ALL
     SELECT id, root_id FROM durable_job WHERE id = ANY(%(ids)s::uuid[]) AND awaited
 ),
+existing AS MATERIALIZED (
+    SELECT id FROM durable_job WHERE id = ANY(ARRAY(SELECT needed FROM company))
+),
 free AS MATERIALIZED (
     SELECT id FROM durable_job WHERE id = ANY(ARRAY(SELECT needed FROM company))
     FOR NO KEY UPDATE SKIP LOCKED
 )
-SELECT DISTINCT company.job_id
+SELECT DISTINCT job_id
 FROM company
-INNER JOIN durable_job AS j ON j.id = ANY(ARRAY[company.needed])
-WHERE company.needed NOT IN (SELECT id FROM free)
+WHERE needed IN (SELECT id FROM existing) AND needed NOT IN (SELECT id FROM free)
