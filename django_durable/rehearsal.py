@@ -7,18 +7,20 @@ verb that is not recorded ends the rehearsal.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import InternalError, transaction
+from django.db.models import Exists, OuterRef
 
 from django_durable import births, payloads, store
-from django_durable.choices import FINISHED, JobStatus, StepKind, StepStatus
+from django_durable.choices import FINISHED, UNDO, JobStatus, StepKind, StepStatus
 from django_durable.context import JobContext
 from django_durable.errortext import ErrorText
 from django_durable.exceptions import StopRun
@@ -26,6 +28,7 @@ from django_durable.fields import Undecodable
 from django_durable.jobtypes import Call, JobType, registry
 from django_durable.journal import Known
 from django_durable.models import Job, Step
+from django_durable.operations import has_dropped_payload
 from django_durable.relay import Relay, Relayed
 from django_durable.store import Checkpoint, Claim, Written
 from django_durable.turns import Key, Turns
@@ -297,24 +300,44 @@ def _have_ended(jobs: Sequence[Job]) -> bool:
     return ended == len(wanted)
 
 
-def check_histories(jobs: JobQuerySet) -> tuple[int, list[Finding]]:
-    """Rehearse the histories of the given workflows; return how many, and what was found.
+@dataclass
+class Checked:
+    """Tell how many histories were rehearsed and what was found, and why others were left out."""
 
-    Each runs in a READ ONLY transaction that is rolled back. What has ended is left out where the
-    code knows no workflow of its name any more.
+    count: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def check_histories(jobs: JobQuerySet) -> Checked:
+    """Rehearse the histories of the given workflows.
+
+    Each runs in a READ ONLY transaction that is rolled back. Left out is what has ended and can't
+    be run: the code knows no workflow of its name any more, or its arguments are dropped.
     """
-    findings: list[Finding] = []
-    count = 0
-    for job in jobs.filter(steps__isnull=False, metadata__undo__isnull=True).distinct():
+    checked = Checked()
+    for job in jobs:
         job_type = registry.find(job.name)
         if job_type is not None and job_type.options.takes_context:
-            count += 1
-            findings += _check(job, job_type)
-        elif not job.is_finished:
-            count += 1
+            if has_dropped_payload(job):
+                checked.left_out["its arguments were dropped as it succeeded"] += 1
+                continue
+            checked.count += 1
+            checked.findings += _check(job, job_type)
+        elif job.is_finished:
+            checked.left_out["it has ended, and this code has no workflow of its name"] += 1
+        else:
+            checked.count += 1
             text = f"it is {job.status}, and this code has no workflow {job.name!r}"
-            findings.append(Finding(job.pk, job.name, "no_workflow", "", "", text))
-    return count, findings
+            checked.findings.append(Finding(job.pk, job.name, "no_workflow", "", "", text))
+    return checked
+
+
+def with_history(jobs: JobQuerySet) -> JobQuerySet:
+    """Return those of the jobs that have recorded something, and are no undo jobs."""
+    steps = Step.objects.filter(job=OuterRef("pk"))
+    found: JobQuerySet = jobs.filter(Exists(steps)).exclude(metadata__has_key=UNDO)
+    return found
 
 
 @contextmanager

@@ -625,7 +625,7 @@ class TestTimeline:
 
     def story_without_numbers(self, job, **options):
         """Return the story without durations and moments."""
-        times = re.compile(r"[0-9.]+ s(?=$|:)|(until|at) [0-9: -]+UTC")
+        times = re.compile(r"[0-9.]+ s(?=$|:| after)|(until|at) [0-9: -]+UTC")
         replace = {"u": "until <time>", "a": "at <time>"}
         return [
             (event, times.sub(lambda found: replace.get(found[0][0], "<n> s"), text))
@@ -849,7 +849,7 @@ class TestTimeline:
         go_one(insisting)
         assert [text for event, text in self.story_without_numbers(job) if "step" in text] == [
             "step 'insist' failed in try 1: ValueError; waits for the next",
-            "step 'insist' succeeded after <n> s",
+            "step 'insist' succeeded in try 2, <n> s after the first began",
         ]
 
     def test_the_undo_job_of_a_job_and_what_it_undoes(self):

@@ -184,6 +184,10 @@ def _step(job: Job, step: Step, *, messages: bool) -> Iterator[Entry]:
     took = (step.finished_at - step.started_at).total_seconds()
     error = _error(step, messages=messages)
     text = f"{what} {step.status} after {took:.3f} s"
+    last = step.tries + (step.status == StepStatus.SUCCEEDED)
+    if last > 1:
+        # Of the last try alone nothing is stored.
+        text = f"{what} {step.status} in try {last}, {took:.3f} s after the first began"
     yield Entry(step.finished_at, f"step_{step.status}", f"{text}: {error}" if error else text)
 
 

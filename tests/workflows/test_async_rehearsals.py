@@ -18,7 +18,7 @@ from django.db import connections
 from django_durable import JobContext, PermanentFailure, job, workflow
 from django_durable.jobtypes import registry
 from django_durable.models import Job
-from django_durable.rehearsal import check_histories
+from django_durable.rehearsal import check_histories, with_history
 from tests.workflows.driving import AT_ONCE, HOUR, fresh, go
 
 pytestmark = pytest.mark.django_db
@@ -62,7 +62,7 @@ def stored(func: Any, *others: Any, signal: str = "", status: str = "WAITING") -
 
 def found() -> list[tuple[str, str]]:
     """Return what is found, and see that no step was called."""
-    _count, findings = check_histories(Job.objects.all())
+    findings = check_histories(with_history(Job.objects.all())).findings
     assert calls == []
     return [(finding.problem, finding.step) for finding in findings]
 

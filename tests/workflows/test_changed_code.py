@@ -13,7 +13,7 @@ from django_durable import Backoff, JobContext, PermanentFailure, step, workflow
 from django_durable.inspection import timeline
 from django_durable.jobtypes import registry
 from django_durable.models import Job
-from django_durable.rehearsal import check_histories
+from django_durable.rehearsal import check_histories, with_history
 from tests.workflows.driving import (
     AT_ONCE,
     HOUR,
@@ -677,4 +677,5 @@ def test_the_places_of_added_steps_are_no_disorder_to_a_rehearsal(
 ) -> None:
     advance(HOUR)
     go(deploy(added(calls)))
-    assert check_histories(Job.objects.all()) == (1, [])
+    checked = check_histories(with_history(Job.objects.all()))
+    assert (checked.count, checked.findings) == (1, [])

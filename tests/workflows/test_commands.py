@@ -6,12 +6,13 @@ import json
 from contextlib import suppress
 from io import StringIO
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import Group
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
+from django.test import override_settings
 
 from django_durable import JobContext, PermanentFailure, job, operations, step, workflow
 from django_durable.jobtypes import registry
@@ -442,6 +443,41 @@ def test_a_name_that_nothing_has_is_no_check_that_passes(parked: Job) -> None:
     assert durable("replay-check", "--name", "commands.gone")[2] == 1
 
 
+def test_a_limit_counts_histories(parked: Job) -> None:
+    @job(name="commands.plain")
+    def plain() -> None:
+        pass
+
+    # Older and newer ones without a history.
+    plain.enqueue()
+    Job.objects.filter(pk=plain.enqueue().pk).update(id=UUID(int=1), root_id=UUID(int=1))
+
+    def new(context: JobContext) -> None:
+        context.sleep("night", HOUR)
+
+    deploy(new)
+    findings, _said, code = durable("replay-check", "--limit", "1")
+    assert ({one["job"] for one in findings}, code) == ({str(parked.pk)}, 1)
+
+
+def test_what_has_dropped_its_arguments_is_left_out_and_said() -> None:
+    def flow(context: JobContext, number: int) -> int:
+        total: int = context.step("add", sum, [number, 1])
+        return total
+
+    with override_settings(DURABLE_DROP_COMPLETED_PAYLOADS=True):
+        flow_type = deploy(flow)
+        done = flow_type.enqueue(1)
+        go(flow_type)
+    assert value_of(done) == 2
+    document, said, code = durable("replay-check")
+    assert (document, code) == ([], 0)
+    assert said.splitlines() == [
+        "0 histories, no findings",
+        "1 history left out: its arguments were dropped as it succeeded",
+    ]
+
+
 @pytest.mark.parametrize("new", ["commands.gone", "commands.plain"])
 def test_a_live_history_that_no_workflow_goes_on_with_is_found(parked: Job, new: str) -> None:
     @job(name="commands.plain")
@@ -456,7 +492,9 @@ def test_a_live_history_that_no_workflow_goes_on_with_is_found(parked: Job, new:
     ]
     # What has ended needs no code.
     parked.cancel()
-    assert durable("replay-check")[0] == []
+    document, said, code = durable("replay-check")
+    assert (document, code) == ([], 0)
+    assert "1 history left out: it has ended" in said
 
 
 @pytest.mark.usefixtures("parked")

@@ -11,7 +11,7 @@ from django_durable.management.subcommands.base import Report, Subcommand, sever
 from django_durable.management.subcommands.filters import add_filters, filtered
 from django_durable.management.subcommands.output import Page
 from django_durable.models import Job
-from django_durable.rehearsal import check_histories
+from django_durable.rehearsal import check_histories, with_history
 
 
 class ReplayCheck(Subcommand):
@@ -26,17 +26,18 @@ class ReplayCheck(Subcommand):
 
     def run(self, options: dict[str, Any]) -> Report:
         """Check them all."""
-        limit = options["limit"]
-        jobs = filtered(Job.objects.all(), options).order_by("-pk")
-        if limit is not None:
-            jobs = Job.objects.filter(pk__in=list(jobs.values_list("pk", flat=True)[:limit]))
-        count, found = check_histories(jobs)
-        findings = [vars(finding) for finding in found]
-        histories = "1 history" if count == 1 else f"{count} histories"
+        jobs = with_history(filtered(Job.objects.all(), options)).order_by("pk")
+        checked = check_histories(jobs[: options["limit"]])
+        findings = [vars(finding) for finding in checked.findings]
+        histories = _histories(checked.count)
         problems = [f"{several(findings, 'finding')} in {histories}"] if findings else []
         # A pipeline that names them wrongly would check nothing, and pass.
         problems += unknown_job_types(options["name"] or [])
-        return Report(findings, problems, [] if problems else [f"{histories}, no findings"])
+        notes = [] if problems else [f"{histories}, no findings"]
+        notes += [
+            f"{_histories(number)} left out: {why}" for why, number in checked.left_out.items()
+        ]
+        return Report(findings, problems, notes)
 
     def show(self, document: Any, page: Page) -> None:
         """Write a table."""
@@ -45,3 +46,7 @@ class ReplayCheck(Subcommand):
                 ["JOB", "JOB TYPE", "FINDING"],
                 [(row["job"], row["name"], row["text"]) for row in document],
             )
+
+
+def _histories(count: int) -> str:
+    return "1 history" if count == 1 else f"{count} histories"
