@@ -20,7 +20,7 @@ from django.dispatch import Signal
 
 from django_durable import signals, store
 from django_durable.choices import JobStatus
-from django_durable.context import JobContext, as_job
+from django_durable.claimed import ClaimedRun, as_job
 from django_durable.errortext import ErrorText
 from django_durable.jobtypes import registry
 from django_durable.models import DeadLetter, Job
@@ -154,11 +154,11 @@ class Announcer:
         if job is not None:
             _send(signals.job_cancelled, job=job, reason=job.cancel_reason)
 
-    def recorded(self, context: JobContext, keys: Sequence[signals.CheckpointKey]) -> None:
+    def recorded(self, context: ClaimedRun, keys: Sequence[signals.CheckpointKey]) -> None:
         """Send `step_recorded`; whoever calls this knows that somebody listens."""
         self._put(lambda: self._send_recorded(context, keys))
 
-    def _send_recorded(self, context: JobContext, keys: Sequence[signals.CheckpointKey]) -> None:
+    def _send_recorded(self, context: ClaimedRun, keys: Sequence[signals.CheckpointKey]) -> None:
         for step in signals.find_steps(context.job, keys):
             _send(signals.step_recorded, job=context.job, step=step)
 
