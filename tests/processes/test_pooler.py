@@ -96,7 +96,10 @@ def test_all_passes_behind_a_pooler(start, notes, folder, queue, environment):
     run_all(start, notes, folder, queue, environment, scale=1)
 
 
-@pytest.mark.parametrize("verb", ["step", "progress", "end", "await"])
+SLOW = [pytest.param(verb, marks=pytest.mark.stress) for verb in ("progress", "await")]
+
+
+@pytest.mark.parametrize("verb", ["step", "end", *SLOW])
 def test_who_locks_a_running_job_holds_up_nothing_else(start, notes, folder, queue, pooler, verb):
     url = f"{pooler.url}?{OPTIONS}"
     lock_a_running_job(start, notes, folder, queue, verb, "signal", DATABASE_URL=url)
