@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import OperationalError, connection, connections
 
@@ -287,6 +288,25 @@ def test_a_transaction_that_is_left_open_is_nobodys(recorder: Recorder) -> None:
     in_thread(lambda: record(recorder, claim, "second"))
     names = Job.objects.get(pk=claim.id).steps.values_list("name", flat=True)
     assert set(names) == {"first", "second"}
+
+
+def test_a_connection_that_fails_as_it_is_lent_is_left_to_its_owner(recorder: Recorder) -> None:
+    claim = take()
+    record(recorder, claim, "first")
+    with recorder._shared.if_free() as db:
+        assert db is not None
+        # As after an error, when it was made anew in the middle of a step.
+        del db.connection.durable_brief
+        db.connection.execute("BEGIN")
+        with pytest.raises(psycopg.Error):
+            db.connection.execute("SELECT 1 / 0")
+
+    def borrow() -> bool:
+        with recorder.lend() as is_lent:
+            return is_lent
+
+    assert in_thread(borrow) is False
+    assert not recorder._shared._lock.locked()
 
 
 def test_an_error_in_the_block_gives_the_connection_back(recorder: Recorder) -> None:

@@ -12,11 +12,11 @@ import select
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
-from django.db import connections
+from django.db import Error, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_durable import store
@@ -77,8 +77,11 @@ class SharedConnection:
         self._waiting.append(None)
         is_held = self._lock.acquire(timeout=PATIENCE)
         self._waiting.pop()
-        db = self._lendable() if is_held else None
-        if db is None or not _is_silent(db.connection) or not store.wait_briefly(db):
+        db = None
+        # What fails here is for its owner to find.
+        with suppress(Error):
+            db = self._brief() if is_held else None
+        if db is None:
             if is_held:
                 self._lock.release()
             yield False
@@ -92,6 +95,12 @@ class SharedConnection:
             connections[db.alias] = own
             _close_if_in_transaction(db.connection)
             self._lock.release()
+
+    def _brief(self) -> BaseDatabaseWrapper | None:
+        """Return the connection if it works, and waits for a lock but a moment."""
+        db = self._lendable()
+        is_fit = db is not None and _is_silent(db.connection) and store.wait_briefly(db)
+        return db if is_fit else None
 
     def _lendable(self) -> BaseDatabaseWrapper | None:
         db = self._db
