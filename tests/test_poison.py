@@ -8,6 +8,7 @@ import errno
 import math
 import socket
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from io import StringIO
@@ -37,6 +38,7 @@ from django_durable.worker.options import WorkerOptions
 from django_durable.worker.renewer import Renewer
 from django_durable.worker.runs import Run, Runs
 from tests.by_hand import Hand, beat
+from tests.contract.committed import elsewhere
 from tests.contract.running import Runner
 from tests.processes.harness import wait_for
 
@@ -206,6 +208,34 @@ def test_leases_are_renewed_beside_what_can_not_be_written(
     monkeypatch.setattr(store, verb, refuse)
     renewer.loop._step()
     assert Job.objects.get(pk=good.pk).lease_until != good.lease_until
+
+
+@pytest.mark.parametrize("is_direct", [True, False], ids=["direct", "behind a pooler"])
+def test_leases_are_renewed_beside_what_somebody_has_locked(work: JobType, is_direct: bool) -> None:
+    locked, good = Job.objects.all()
+    right = (good.pk, good.epoch)
+    assert locked.claimer is not None
+    renewer = make_renewer(rights=lambda: [right])
+    renewer.time_out([(locked.pk, locked.epoch)])
+    renewer.give_back(locked.claimer)
+
+    def step() -> None:
+        if not is_direct:
+            connection.ensure_connection()
+            connection.connection.durable_direct = False
+        renewer.loop._step()
+
+    with store.transaction():
+        Job.objects.select_for_update().get(pk=locked.pk)
+        stepping = threading.Thread(target=lambda: elsewhere(step))
+        stepping.start()
+        stepping.join(5)
+        assert not stepping.is_alive()
+        # The one that nobody has locked went back.
+        good = elsewhere(lambda: Job.objects.get(pk=good.pk))
+        assert good.status == "READY"
+    renewer.loop._step()
+    assert locked.attempts.get().outcome == "timed_out"
 
 
 @pytest.mark.parametrize("verb", ["forget_dead", "cancel_late", "rescue"])

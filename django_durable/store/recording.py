@@ -375,9 +375,16 @@ def renew_held(db: BaseDatabaseWrapper, right: Right, lease: timedelta) -> None:
         rows(db, "renew_held", id=right[0], epoch=right[1], lease=lease)
 
 
-def locked_by_others(db: BaseDatabaseWrapper, ids: Sequence[UUID]) -> set[UUID]:
-    """Return those of the jobs whose end would have to wait for somebody's transaction."""
-    return {row[0] for row in rows(db, "locked_by_others", ids=list(ids))}
+def locked_by_others(
+    db: BaseDatabaseWrapper, ids: Sequence[UUID], *, with_company: bool = True
+) -> set[UUID]:
+    """Return those of the jobs whose end would have to wait for somebody's transaction.
+
+    Or, without company, what is written of them alone.
+    """
+    if not ids:
+        return set()
+    return {row[0] for row in rows(db, "locked_by_others", ids=list(ids), company=with_company)}
 
 
 def show_progress(db: BaseDatabaseWrapper, right: Right, progress: str) -> bool | None:

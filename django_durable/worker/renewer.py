@@ -25,6 +25,7 @@ from django_durable.worker.options import WorkerOptions
 from django_durable.worker.suspects import Losses
 
 LONGEST_BEAT = 5.0
+LOCKED_AGAIN_AFTER = 0.1
 RESCUE_BATCH = 100
 
 
@@ -61,7 +62,8 @@ class Renewer:
         self._keep_apart = keep_apart
         self._losses = Losses()
         self.draining = False
-        self._finishing = False
+        # When it ends whatever is left, if it is to end.
+        self._finish_by: float | None = None
         self._dead: list[DeadChild] = []
         self._stopped: list[UUID] = []
         self._overdue: list[Right] = []
@@ -107,15 +109,22 @@ class Renewer:
         return list(self._losses.suspects)
 
     def finish(self, timeout: float) -> None:
-        """Write what is left to write, delete the worker's row, and end; leases do what can't."""
-        self._finishing = True
+        """Write what is left to write, delete the worker's row, and end; leases do what can't.
+
+        What somebody has locked is waited for, for most of the time.
+        """
+        self._finish_by = time.monotonic() + 0.8 * timeout
         self.loop.wake()
         self.loop.join(timeout)
 
     def _step(self) -> float:
+        store.wait_briefly(store.connection())
         self._settle()
+        # It may have dropped its connection.
         db = store.connection()
-        if self._finishing:
+        if self._finish_by is not None:
+            if (self._overdue or self._stopped) and time.monotonic() < self._finish_by:
+                return LOCKED_AGAIN_AFTER
             store.retire(db, self._card.incarnation)
             self.loop.stop()
             return 0
@@ -135,8 +144,10 @@ class Renewer:
                 store.renew_held(db, random.choice(held), self._options.lease_duration)  # noqa: S311
         if store.beat(db, self._card, draining=self.draining) and not self.draining:
             self._drain()
-        is_left = held or self._overdue or self._stopped
-        return 0 if is_left else min(self._options.lease / 4, LONGEST_BEAT)
+        if held:
+            return 0
+        is_left = self._overdue or self._stopped
+        return LOCKED_AGAIN_AFTER if is_left else min(self._options.lease / 4, LONGEST_BEAT)
 
     def _settle(self) -> None:
         """Record what children did not that died or don't answer."""
@@ -148,7 +159,8 @@ class Renewer:
                 attend("rescue what a child held", partial(self._rescue, dead))
             if time.monotonic() > dead.until:
                 self._dead.remove(dead)
-        for right in list(self._overdue):
+        locked = store.locked_by_others(store.connection(), [right[0] for right in self._overdue])
+        for right in [right for right in self._overdue if right[0] not in locked]:
             with suppress(store.RowLocked):
                 attend("record a timeout", partial(self._record_timeout, right))
                 self._overdue.remove(right)
@@ -164,10 +176,16 @@ class Renewer:
         return _held_by(dead.claimer for dead in self._dead).exists()
 
     def _release(self, claimer: UUID) -> None:
+        """Give back what a child held, but what somebody has locked, for which it raises then."""
         db = store.connection()
-        given = store.release(db, [], keep=current_keep(), claimer=claimer, held=[])
+        held = list(_held_by([claimer]).values_list("pk", "epoch"))
+        locked = store.locked_by_others(db, [right[0] for right in held], with_company=False)
+        free = [right for right in held if right[0] not in locked]
+        given = store.release(db, free, keep=current_keep())
         self.recorded_at = time.monotonic()
         notifications.notify(db, notifications.READY, {each.queue_name for each in given})
+        if locked:
+            raise store.RowLocked("somebody has locked what a child held")
 
     def _record_timeout(self, right: Right) -> None:
         job = Job.all_objects.filter(pk=right[0], epoch=right[1]).first()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -100,3 +101,24 @@ def lock_a_running_job(start, notes, folder, queue, verb, how, **environment):
     for worker in workers:
         assert "Rescued" not in worker.log
         worker.stop()
+
+
+@pytest.mark.parametrize("is_released", [False, True])
+def test_a_locked_row_keeps_no_other_job_from_going_back(start, notes, folder, queue, is_released):
+    worker = start("--shutdown-timeout", "1s", "--lease", "60s", "--concurrency", "3")
+    held = [jobs.hold.using(queue_name=queue).enqueue(folder, f"{place}") for place in range(3)]
+    wait_for("the starts", lambda: len(notes.read("start")) == 3)
+
+    with locked(lambda: Job.objects.select_for_update().get(pk=held[1].pk)):
+        worker.send(signal.SIGTERM)
+        wait_for(
+            "the others to go back", lambda: {status_of(job) for job in held[::2]} == {"READY"}
+        )
+        if not is_released:
+            assert worker.wait() == 0
+
+    assert worker.wait() == 0
+    # The one goes back too, if that is possible before the worker has ended.
+    back = held if is_released else held[::2]
+    assert [(fresh(job).status, fresh(job).attempt) for job in back] == [("READY", 0)] * len(back)
+    assert not held[0].attempts.exists()
