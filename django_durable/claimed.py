@@ -187,13 +187,15 @@ class ClaimedRun:
                     raise
         raise AssertionError("unreachable")
 
-    def ask(self, look: Callable[[], T], jobs: int = 1) -> T:
+    def ask(self, look: Callable[[], T], jobs: int = 1, *, is_write: bool = False) -> T:
         """Return what a look at so many jobs says, though the connection is lost: as `insist`.
 
         Or what a write says that may as well be done twice. It waits for no lock but that of this
-        job, so that it may go over the worker's connection.
+        job, so that it may go over the worker's connection; however long the project lets its
+        statements wait.
         """
-        return self.insist(lambda: self._briefly(look, jobs), self.wait_for_database)
+        find = self._wait_for_own_writes if is_write else self.wait_for_database
+        return self.insist(lambda: self._briefly(look, jobs), find)
 
     def _briefly(self, verb: Callable[[], T], jobs: int = 1) -> T:
         """Do a verb over the worker's connection, or over the run's own where that would take long.

@@ -320,7 +320,9 @@ class JobContext(ClaimedRun):
         if self.options.takes_context and self.journal.is_replaying():
             return
         text = json.dumps({"done": done, "total": total, "message": message}, allow_nan=False)
-        answer = self.ask(lambda: store.show_progress(store.connection(), self.right, text))
+        answer = self.ask(
+            lambda: store.show_progress(store.connection(), self.right, text), is_write=True
+        )
         if answer is None:
             self.stop(ClaimLost("another claim has taken the job"))
         elif answer:

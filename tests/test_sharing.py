@@ -260,6 +260,28 @@ def test_a_wait_that_meets_a_lock_keeps_nobody_else_waiting(recorder: Recorder) 
     assert Job.objects.get(pk=other.id).steps.count() == 2
 
 
+def test_progress_waits_for_a_lock_for_longer_than_the_project_lets_a_statement(
+    recorder: Recorder,
+) -> None:
+    claim = take()
+    context = context_of(recorder, claim)
+
+    def show() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout TO 50")
+        context.progress(1)
+
+    shower = threading.Thread(target=lambda: in_thread(show))
+    with store.transaction():
+        Job.objects.select_for_update().get(pk=claim.id)
+        shower.start()
+        # For longer than four tries take.
+        shower.join(1)
+        assert shower.is_alive()
+    shower.join(30)
+    assert Job.objects.get(pk=claim.id).progress["done"] == 1
+
+
 def wait_for_lock() -> None:
     """Wait until some connection waits for a lock."""
     waits = (
