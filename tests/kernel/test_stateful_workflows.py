@@ -200,10 +200,13 @@ class Machine(RuleBasedStateMachine):
         try:
             made = job.fork(from_step=named)
         except DurableError:
+            if "undo" in job.metadata:
+                return
             undoing = Job.all_objects.filter(metadata__undo=str(job.pk), finished_at__isnull=True)
             assert named is not None
             assert undoing.exists()
         else:
+            assert "undo" not in job.metadata
             names = [record.name for record in records]
             before = records[: 0 if named is None else names.index(named)]
             stories.assert_given(before, made)
