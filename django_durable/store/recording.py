@@ -39,8 +39,6 @@ from django_durable.store.sweeping import sweep_these
 
 Right = tuple[UUID, int]
 NOTHING = timedelta(0)
-# How long at a time a claim is waited for whose row somebody has locked.
-PATIENCE = timedelta(milliseconds=200)
 
 
 @dataclass(frozen=True)
@@ -364,14 +362,16 @@ def renew(db: BaseDatabaseWrapper, rights: Sequence[Right], lease: timedelta) ->
     )
 
 
-def renew_held(db: BaseDatabaseWrapper, right: Right, lease: timedelta) -> None:
-    """Renew a claim whose row somebody has locked, and wait a moment for that.
+def renew_held(
+    db: BaseDatabaseWrapper, right: Right, lease: timedelta, patience: timedelta
+) -> None:
+    """Renew a claim whose row somebody has locked, and wait so long for that.
 
     Whoever waits for a row has it before a rescue, which waits for none, even if the lease has
     lapsed by then.
     """
     with suppress(RowLocked), atomic(db):
-        wait_for_locks(db, PATIENCE)
+        wait_for_locks(db, patience)
         rows(db, "renew_held", id=right[0], epoch=right[1], lease=lease)
 
 

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -26,6 +27,9 @@ from django_durable.worker.suspects import Losses
 
 LONGEST_BEAT = 5.0
 LOCKED_AGAIN_AFTER = 0.1
+# How long at a time the row of a claim is waited for that somebody has locked.
+PATIENCE = timedelta(milliseconds=200)
+LEAST_PATIENCE = timedelta(milliseconds=10)
 RESCUE_BATCH = 100
 
 
@@ -140,8 +144,11 @@ class Renewer:
             held = self._look_after(missing) if missing else []
             if held:
                 # By who has sent a signal and not committed it, say. One after the other is waited
-                # for: whoever waits has the row before those who would rescue it.
-                store.renew_held(db, random.choice(held), self._options.lease_duration)  # noqa: S311
+                # for: whoever waits has the row before those who would rescue it. The more there
+                # are, the sooner all are looked at again.
+                patience = max(PATIENCE / len(held), LEAST_PATIENCE)
+                one = random.choice(held)  # noqa: S311 - no secret
+                store.renew_held(db, one, self._options.lease_duration, patience)
         if store.beat(db, self._card, draining=self.draining) and not self.draining:
             self._drain()
         if held:

@@ -208,7 +208,7 @@ def use_every_verb() -> None:
     for names in (("one",), ("two", "three")):
         store.record_for_many(connection, [checkpoint(right, name) for name in names])
     store.renew(connection, [right], world.LEASE)
-    store.renew_held(connection, right, world.LEASE)
+    store.renew_held(connection, right, world.LEASE, world.LEASE)
     assert store.locked_by_others(connection, [child, right[0]]) == set()
     world.complete(right)
     world.complete(world.running("verbs lone"))
