@@ -8,24 +8,12 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
 def leave_if_copy(original: int) -> None:
     """End this process at once, unless it is the original, which has this id."""
     if os.getpid() != original:
         os._exit(0)
-
-
-@contextmanager
-def ending_copies() -> Iterator[None]:
-    """End a copy that comes out of what is called inside, by whatever way."""
-    original = os.getpid()
-    try:
-        yield
-    finally:
-        leave_if_copy(original)
 
 
 def end_copies_of_loop(loop: asyncio.AbstractEventLoop) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from django.db import OperationalError
 from django_durable import faults, payloads, store
 from django_durable.choices import StepKind, StepStatus
 from django_durable.conf import conf
-from django_durable.copies import ending_copies
+from django_durable.copies import leave_if_copy
 from django_durable.errorlog import get_logger
 from django_durable.errortext import ErrorText
 from django_durable.exceptions import (
@@ -139,11 +140,12 @@ class StepRun:
     @contextmanager
     def _calling(self) -> Iterator[None]:
         """Be around the function alone: what waits for the thread, before and after, takes none."""
-        started = time.monotonic()
+        original, started = os.getpid(), time.monotonic()
         try:
-            with ending_copies(), inside_step():
+            with inside_step():
                 yield
         finally:
+            leave_if_copy(original)
             self.took = time.monotonic() - started
 
     def is_kept(self, error: Exception) -> bool:
@@ -260,7 +262,8 @@ class StepRun:
         self.known = Known(
             checkpoint.ordinal,
             checkpoint.status,
-            payloads.decode(checkpoint.value) if checkpoint.value is not None else None,
+            # Nobody asks for it: a run comes to a name once, and reads anew what it is unsure of.
+            None,
             checkpoint.error_class,
             checkpoint.message,
             written.wake_at,
