@@ -276,7 +276,8 @@ class Recorder:
         batch = _take(self._pending, _size_of)
         if batch:
             try:
-                self._write(self._set_locked_aside(batch))
+                # Else statements wait for locks for as long as it takes.
+                self._write(batch if self._is_brief else self._set_locked_aside(batch))
             except OUTAGE:
                 self._pending.extendleft(reversed(batch))
                 raise
@@ -290,9 +291,7 @@ class Recorder:
         return min((pause for pause in pauses if pause is not None), default=None)
 
     def _set_locked_aside(self, batch: list[Pending]) -> list[Pending]:
-        """Return what may be written, where statements wait for locks for as long as it takes."""
-        if self._is_brief:
-            return batch
+        """Put off what somebody has locked, or what waits for it; return the others."""
         locked, free = _divide(store.connection(), batch, _job_of)
         self._locked += locked
         return free
@@ -331,12 +330,11 @@ class Recorder:
                 self._write([item])
 
     def _write_unlocked(self, batch: list[Pending]) -> None:
-        """Put off the ends of jobs that somebody has locked, or what waits for them."""
-        locked, free = _divide(store.connection(), batch, _job_of)
-        if not locked:
+        """Write what nobody has locked of a batch that met a lock."""
+        free = self._set_locked_aside(batch)
+        if len(free) == len(batch):
             # It was for a moment; or else, one by one, whoever it is for is found.
-            locked, free = batch[:1], batch[1:]
-        self._locked += locked
+            self._locked.append(free.pop(0))
         if free:
             self._write(free)
 
